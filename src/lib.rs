@@ -1,0 +1,14 @@
+//! CrashLab: a crash-test lab for AI agents.
+//!
+//! The rooms stand in the order in which data flows; a room knows only the rooms above it in this list. Clippy's
+//! `disallowed-methods` keeps the walls (`clippy.toml`), and each file opens with what it owns and what it must not do.
+
+pub mod exit;
+pub mod ids;
+pub mod interrupt;
+pub mod json;
+pub mod secret;
+
+pub mod process;
+
+pub mod policy;

@@ -1,0 +1,1 @@
+//! Tests that ask a real Docker engine.
