@@ -3,6 +3,7 @@
 //! The rooms stand in the order in which data flows; a room knows only the rooms above it in this list. Clippy's
 //! `disallowed-methods` keeps the walls (`clippy.toml`), and each file opens with what it owns and what it must not do.
 
+pub mod cli;
 pub mod exit;
 pub mod ids;
 pub mod interrupt;
