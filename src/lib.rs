@@ -13,3 +13,7 @@ pub mod secret;
 pub mod process;
 
 pub mod policy;
+
+pub mod verdict;
+
+pub mod results;

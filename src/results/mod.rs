@@ -1,0 +1,7 @@
+//! The stored run: written as it goes (`store`), read back (`read`), counted (`statistics`), compared (`compare`).
+//! Owns the files below `DIR/runs`, except the journal, which is the scope's. Prints nothing.
+//!
+//! Invariant: nothing is written unredacted, no link is followed, folders are 0700 and files 0600 from the first moment.
+
+pub mod record;
+pub mod statistics;
