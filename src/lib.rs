@@ -14,6 +14,8 @@ pub mod process;
 
 pub mod policy;
 
+pub mod gateway;
+
 pub mod verdict;
 
 pub mod results;
