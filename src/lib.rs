@@ -12,9 +12,11 @@ pub mod secret;
 
 pub mod process;
 
+pub mod docker;
 pub mod policy;
 
 pub mod gateway;
+pub mod scope;
 
 pub mod verdict;
 

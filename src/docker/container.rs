@@ -1,0 +1,336 @@
+//! Containers: create, connect, start, kill, look, remove. Ids only, except where an intent got no identity.
+
+use super::{Docker, DockerError, args, lines};
+use crate::ids::{ContainerId, NetworkId};
+use crate::process::Child;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// A container that was created, and what the client warned about meanwhile.
+#[derive(Debug, Clone)]
+pub struct CreatedContainer {
+    /// Its full id.
+    pub id: ContainerId,
+    /// Each line is a wish that the engine did not grant.
+    pub warnings: Vec<String>,
+}
+
+/// What the engine says of a container.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct ContainerState {
+    /// Its full id.
+    pub id: ContainerId,
+    /// With a leading slash.
+    pub name: String,
+    /// RFC 3339.
+    pub created: String,
+    /// The image's id.
+    pub image: String,
+    /// Running or not, and how it ended.
+    pub state: Life,
+    /// As configured.
+    pub config: Config,
+    /// Bounds and isolation.
+    pub host_config: HostConfig,
+    /// Where it is attached.
+    pub network_settings: NetworkSettings,
+    /// What is mounted.
+    #[serde(default)]
+    pub mounts: Vec<Mount>,
+}
+
+/// Running or not, and how it ended.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Life {
+    /// `created`, `running`, `exited`, …
+    pub status: String,
+    /// Whether its first process lives.
+    pub running: bool,
+    /// 128 and the signal's number where a signal ended it.
+    pub exit_code: i32,
+    /// Whether the kernel killed any of its processes for memory.
+    #[serde(rename = "OOMKilled")]
+    pub oom_killed: bool,
+    /// RFC 3339; year 1 where it was never started.
+    pub started_at: String,
+    /// RFC 3339.
+    pub finished_at: String,
+    /// The engine's trouble with it.
+    #[serde(default)]
+    pub error: String,
+}
+
+/// As configured.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Config {
+    /// `UID:GID`.
+    pub user: String,
+    /// `NAME=VALUE`.
+    #[serde(default)]
+    pub env: Option<Vec<String>>,
+    /// The scope's and the image's.
+    #[serde(default)]
+    pub labels: Option<BTreeMap<String, String>>,
+    /// Program.
+    #[serde(default)]
+    pub entrypoint: Option<Vec<String>>,
+    /// Arguments.
+    #[serde(default)]
+    pub cmd: Option<Vec<String>>,
+    /// Where it starts.
+    #[serde(default)]
+    pub working_dir: String,
+}
+
+/// Bounds and isolation as the engine kept them.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct HostConfig {
+    /// Bytes.
+    pub memory: i64,
+    /// Bytes, memory included.
+    pub memory_swap: i64,
+    /// Billionths of a CPU.
+    pub nano_cpus: i64,
+    /// Processes.
+    #[serde(default)]
+    pub pids_limit: Option<i64>,
+    /// Read-only root.
+    pub readonly_rootfs: bool,
+    /// Never true here.
+    pub privileged: bool,
+    /// `ALL`.
+    #[serde(default)]
+    pub cap_drop: Option<Vec<String>>,
+    /// Empty.
+    #[serde(default)]
+    pub cap_add: Option<Vec<String>>,
+    /// `no-new-privileges`.
+    #[serde(default)]
+    pub security_opt: Option<Vec<String>>,
+    /// Network's id, or `none`.
+    pub network_mode: String,
+    /// `private`.
+    pub ipc_mode: String,
+    /// Empty.
+    pub pid_mode: String,
+    /// Empty.
+    #[serde(rename = "UTSMode")]
+    pub uts_mode: String,
+    /// Empty.
+    pub userns_mode: String,
+    /// Bytes.
+    pub shm_size: i64,
+    /// Bounds of a process.
+    #[serde(default)]
+    pub ulimits: Option<Vec<Ulimit>>,
+    /// Place and options.
+    #[serde(default)]
+    pub tmpfs: Option<BTreeMap<String, String>>,
+    /// None.
+    pub log_config: LogConfig,
+    /// Which runtime.
+    #[serde(default)]
+    pub runtime: String,
+    /// Empty.
+    #[serde(default)]
+    pub devices: Option<Vec<serde_json::Value>>,
+    /// Empty.
+    #[serde(default)]
+    pub binds: Option<Vec<String>>,
+    /// Whether a small init is the first process.
+    #[serde(default)]
+    pub init: Option<bool>,
+}
+
+/// A bound of a process.
+#[derive(Debug, Clone, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "PascalCase")]
+pub struct Ulimit {
+    /// `nofile`, …
+    pub name: String,
+    /// The most it may be raised to.
+    pub hard: i64,
+    /// What it starts with.
+    pub soft: i64,
+}
+
+/// Where the engine logs.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct LogConfig {
+    /// `none`.
+    #[serde(rename = "Type")]
+    pub driver: String,
+}
+
+/// Where a container is attached.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct NetworkSettings {
+    /// By network name.
+    #[serde(default)]
+    pub networks: BTreeMap<String, Attached>,
+}
+
+/// One attachment.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Attached {
+    /// The network's id.
+    #[serde(rename = "NetworkID", default)]
+    pub network: String,
+    /// Empty before the start.
+    #[serde(rename = "IPAddress", default)]
+    pub address: String,
+}
+
+/// What is mounted.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Mount {
+    /// `bind`, `volume`, `tmpfs`.
+    #[serde(rename = "Type")]
+    pub kind: String,
+    /// On the host.
+    #[serde(default)]
+    pub source: String,
+    /// In the container.
+    pub destination: String,
+    /// Whether it can be written.
+    #[serde(rename = "RW")]
+    pub writable: bool,
+}
+
+impl Docker {
+    /// Creates a container; the id is the last line that the client prints.
+    ///
+    /// # Errors
+    /// A [`DockerError`]; the container may exist all the same (its intent resolves that).
+    pub fn create_container(&self, spec: &args::ContainerSpec) -> Result<CreatedContainer, DockerError> {
+        self.create(args::create_container(spec))
+    }
+
+    /// Creates a relay's container.
+    ///
+    /// # Errors
+    /// As [`Docker::create_container`].
+    pub fn create_relay(&self, spec: &args::ContainerSpec) -> Result<CreatedContainer, DockerError> {
+        self.create(args::create_relay(spec))
+    }
+
+    fn create(&self, args: Vec<String>) -> Result<CreatedContainer, DockerError> {
+        let finished = self.call(args)?;
+        let id = lines(&finished.stdout).pop().unwrap_or_default();
+        let id = ContainerId::try_from(id).map_err(|error| DockerError::unreadable("docker create", error))?;
+        Ok(CreatedContainer { id, warnings: lines(&finished.stderr) })
+    }
+
+    /// Attaches a container to a second network, with a fixed address.
+    ///
+    /// # Errors
+    /// A [`DockerError`].
+    pub fn connect(&self, network: &NetworkId, container: &ContainerId, address: &str) -> Result<(), DockerError> {
+        self.call(args::connect_network(network.as_str(), container.as_str(), address)).map(drop)
+    }
+
+    /// Starts it and hands over its streams; the client ends when the container does.
+    ///
+    /// # Errors
+    /// A [`DockerError`].
+    pub fn start_attached(&self, container: &ContainerId, interactive: bool) -> Result<Child, DockerError> {
+        self.spawn(args::start_attached(container.as_str(), interactive))
+    }
+
+    /// Starts it in the background; gives the client's warnings.
+    ///
+    /// # Errors
+    /// A [`DockerError`].
+    pub fn start(&self, container: &ContainerId) -> Result<Vec<String>, DockerError> {
+        self.call(args::start(container.as_str())).map(|finished| lines(&finished.stderr))
+    }
+
+    /// Kills everything in it. A container that does not run is no error.
+    ///
+    /// # Errors
+    /// A [`DockerError`].
+    pub fn kill(&self, container: &ContainerId) -> Result<(), DockerError> {
+        match self.call(args::kill(container.as_str())) {
+            Err(DockerError::Refused { complaint, .. }) if complaint.contains("is not running") => Ok(()),
+            Err(error) if error.is_not_found() => Ok(()),
+            answer => answer.map(drop),
+        }
+    }
+
+    /// What the engine says of these containers; one that is gone is missing from the answer.
+    ///
+    /// # Errors
+    /// A [`DockerError`] other than "not found".
+    pub fn inspect_containers(&self, ids: &[&ContainerId]) -> Result<Vec<ContainerState>, DockerError> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let names: Vec<&str> = ids.iter().map(|id| id.as_str()).collect();
+        self.inspect("container", &names)
+    }
+
+    /// One object a line; what is not there is not in the answer.
+    pub(super) fn inspect<T: serde::de::DeserializeOwned>(
+        &self,
+        kind: &str,
+        ids: &[&str],
+    ) -> Result<Vec<T>, DockerError> {
+        let stdout = match self.call_keeping_output(args::inspect(kind, ids)) {
+            (stdout, None) => stdout,
+            (stdout, Some(error)) if error.is_not_found() => stdout,
+            (_, Some(error)) => return Err(error),
+        };
+        let parse = |line: &String| {
+            serde_json::from_str(line)
+                .map_err(|error| DockerError::unreadable(&format!("docker inspect ({kind})"), error))
+        };
+        lines(&stdout).iter().map(parse).collect()
+    }
+
+    /// `docker inspect` prints what it found and fails for the rest.
+    fn call_keeping_output(&self, args: Vec<String>) -> (Vec<u8>, Option<DockerError>) {
+        let program = self.program(args);
+        let verb = super::verb_of(&program);
+        let time = if self.stop.is_impatient() { super::IMPATIENT_CALL } else { super::CALL };
+        match program.run(&crate::process::Bounds::time(time)) {
+            Ok(finished) if finished.status.success() => (finished.stdout, None),
+            Ok(finished) => {
+                let error = DockerError::refused(verb, &finished);
+                (finished.stdout, Some(error))
+            }
+            Err(error) => (Vec::new(), Some(DockerError::no_answer(verb, error))),
+        }
+    }
+
+    /// Removes containers by full id, running or not. One that is gone is success.
+    ///
+    /// # Errors
+    /// A [`DockerError`].
+    pub fn remove_containers(&self, ids: &[&ContainerId]) -> Result<(), DockerError> {
+        let names: Vec<&str> = ids.iter().map(|id| id.as_str()).collect();
+        match self.call(args::remove_containers(&names)) {
+            Err(error) if error.is_not_found() => Ok(()),
+            answer => answer.map(drop),
+        }
+    }
+
+    /// The container of a unique name with this run's label.
+    ///
+    /// # Errors
+    /// A [`DockerError`].
+    pub fn find_container(&self, name: &str, run: &str) -> Result<Option<ContainerId>, DockerError> {
+        let finished = self.call(args::find_container(name, run))?;
+        let found = lines(&finished.stdout).into_iter().next();
+        found
+            .map(|id| ContainerId::try_from(id).map_err(|error| DockerError::unreadable("docker ps", error)))
+            .transpose()
+    }
+}

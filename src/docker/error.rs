@@ -1,0 +1,96 @@
+//! What a docker call that gave no result is an error of: the verb and the client's own words, never the argument list.
+
+use crate::process::{Finished, ProcessError};
+use std::fmt;
+
+/// A docker call that did not do what it was asked to.
+#[derive(Debug)]
+pub enum DockerError {
+    /// No answer: the client is missing, hung or was stopped.
+    NoAnswer {
+        /// `docker create`.
+        verb: String,
+        /// Why.
+        error: ProcessError,
+    },
+    /// The client exited with an error.
+    Refused {
+        /// `docker create`.
+        verb: String,
+        /// Its exit code.
+        code: Option<i32>,
+        /// Its standard error, bounded.
+        complaint: String,
+    },
+    /// An answer that cannot be read.
+    Unreadable {
+        /// `docker create`.
+        verb: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl DockerError {
+    pub(super) fn no_answer(verb: String, error: ProcessError) -> Self {
+        DockerError::NoAnswer { verb, error }
+    }
+
+    pub(super) fn refused(verb: String, finished: &Finished) -> Self {
+        let complaint: String = finished.complaint().chars().take(4000).collect();
+        DockerError::Refused { verb, code: finished.status.code(), complaint }
+    }
+
+    pub(super) fn unreadable(verb: &str, reason: impl fmt::Display) -> Self {
+        DockerError::Unreadable { verb: verb.to_owned(), reason: reason.to_string() }
+    }
+
+    /// The engine has no such object (any more).
+    pub fn is_not_found(&self) -> bool {
+        let DockerError::Refused { complaint, .. } = self else { return false };
+        let complaint = complaint.to_ascii_lowercase();
+        // 20.10 says "No such container", newer engines "no such volume" and "network X not found".
+        complaint.contains("no such ") || (complaint.contains("not found") && !complaint.contains("executable file"))
+    }
+
+    /// The engine is busy with the object; the same call may succeed a little later.
+    pub fn is_transient(&self) -> bool {
+        let DockerError::Refused { complaint, .. } = self else { return false };
+        let complaint = complaint.to_ascii_lowercase();
+        ["already in progress", "has active endpoints", "volume is in use", "is being used by"]
+            .iter()
+            .any(|words| complaint.contains(words))
+    }
+
+    /// The subnet that was asked for is taken.
+    pub fn is_address_clash(&self) -> bool {
+        let DockerError::Refused { complaint, .. } = self else { return false };
+        complaint.contains("overlaps with other one") || complaint.contains("non-overlapping IPv4 address pool")
+    }
+
+    /// The client gave up because the command was interrupted.
+    pub fn is_stopped(&self) -> bool {
+        matches!(self, DockerError::NoAnswer { error: ProcessError::Stopped { .. }, .. })
+    }
+
+    /// The client gave up at its time limit.
+    pub fn is_out_of_time(&self) -> bool {
+        matches!(self, DockerError::NoAnswer { error: ProcessError::OutOfTime { .. }, .. })
+    }
+}
+
+impl fmt::Display for DockerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DockerError::NoAnswer { verb, error } => write!(f, "{verb}: {error}"),
+            DockerError::Refused { verb, complaint, .. } if !complaint.is_empty() => write!(f, "{verb}: {complaint}"),
+            DockerError::Refused { verb, code: Some(code), .. } => {
+                write!(f, "{verb}: exit code {code}, without a word")
+            }
+            DockerError::Refused { verb, code: None, .. } => write!(f, "{verb}: ended by a signal"),
+            DockerError::Unreadable { verb, reason } => write!(f, "{verb}: unreadable answer: {reason}"),
+        }
+    }
+}
+
+impl std::error::Error for DockerError {}

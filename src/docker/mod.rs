@@ -1,0 +1,127 @@
+//! The only room that knows docker's command line: argument lists (`args.rs`), one function a verb, and small structs of
+//! what inspect, info and version print. It keeps no record and decides nothing: `scope` owns what is created and removed.
+//!
+//! Every call has a deadline, a cleared environment (no proxy variable of the host reaches the client, so that a bare
+//! `--env HTTP_PROXY` means "unset") and its own process group.
+
+pub mod args;
+mod build;
+mod container;
+mod engine;
+mod error;
+mod image;
+mod network;
+
+pub use build::{BuilderState, VolumeState, builder_container, builder_volume};
+pub use container::{ContainerState, CreatedContainer};
+pub use engine::{Endpoint, Engine};
+pub use error::DockerError;
+pub use image::ImageState;
+pub use network::NetworkState;
+
+use crate::interrupt::Interrupt;
+use crate::process::{Bounds, Child, Environment, Finished, Program};
+use camino::{Utf8Path, Utf8PathBuf};
+use std::time::Duration;
+
+/// The variables that tell the client which engine to speak to, and as whom.
+const CLIENT_ENVIRONMENT: &[&str] = &[
+    "PATH",
+    "HOME",
+    "USER",
+    "TMPDIR",
+    "XDG_RUNTIME_DIR",
+    "XDG_CONFIG_HOME",
+    "SSH_AUTH_SOCK",
+    "DOCKER_HOST",
+    "DOCKER_CONTEXT",
+    "DOCKER_CONFIG",
+    "DOCKER_CERT_PATH",
+    "DOCKER_TLS_VERIFY",
+    "DOCKER_API_VERSION",
+];
+
+/// How long a short call may take: the engine is local, but it may be busy with many starts.
+const CALL: Duration = Duration::from_secs(60);
+/// The same once the user asked twice to stop.
+const IMPATIENT_CALL: Duration = Duration::from_secs(10);
+
+/// A handle on the docker client; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Docker {
+    environment: Environment,
+    stop: Interrupt,
+}
+
+impl Docker {
+    /// The client as the user's environment, context and configuration choose it.
+    pub fn new(stop: &Interrupt) -> Self {
+        // LC_ALL: messages such as "No such container" are compared.
+        let environment = Environment::only(CLIENT_ENVIRONMENT).with("LC_ALL", "C").with("DOCKER_CLI_HINTS", "false");
+        Self { environment, stop: stop.clone() }
+    }
+
+    /// The same client with a buildx configuration of its own, so that the user's builders stay as they are.
+    #[must_use]
+    pub fn with_buildx_config(&self, folder: &Utf8Path) -> Self {
+        Self { environment: self.environment.clone().with("BUILDX_CONFIG", folder.as_str()), stop: self.stop.clone() }
+    }
+
+    /// A call that creates, removes or asks: never cut short by a first signal, so that its result is known.
+    fn call(&self, args: Vec<String>) -> Result<Finished, DockerError> {
+        let time = if self.stop.is_impatient() { IMPATIENT_CALL } else { CALL };
+        self.run(self.program(args), Bounds::time(time))
+    }
+
+    /// A call that may take long and may be given up.
+    fn long_call(&self, args: Vec<String>, time: Duration) -> Result<Finished, DockerError> {
+        self.run(self.program(args), Bounds::time(time).stopped_by(&self.stop))
+    }
+
+    fn call_with_input(&self, args: Vec<String>, input: Vec<u8>) -> Result<Finished, DockerError> {
+        self.run(self.program(args).input(input), Bounds::time(CALL))
+    }
+
+    fn spawn(&self, args: Vec<String>) -> Result<Child, DockerError> {
+        let program = self.program(args);
+        let verb = verb_of(&program);
+        program.spawn().map_err(|error| DockerError::no_answer(verb, error))
+    }
+
+    fn program(&self, args: Vec<String>) -> Program {
+        Program::new("docker", self.environment.clone()).args(args)
+    }
+
+    fn run(&self, program: Program, bounds: Bounds) -> Result<Finished, DockerError> {
+        let verb = verb_of(&program);
+        let finished = program.run(&bounds).map_err(|error| DockerError::no_answer(verb.clone(), error))?;
+        if !finished.status.success() {
+            return Err(DockerError::refused(verb, &finished));
+        }
+        Ok(finished)
+    }
+
+    /// The stop flag that long calls obey.
+    pub fn stop(&self) -> &Interrupt {
+        &self.stop
+    }
+}
+
+/// `docker network create`, for messages: the words before the first option.
+fn verb_of(program: &Program) -> String {
+    let words = program.arguments().iter().map(|arg| arg.to_string_lossy().into_owned());
+    let verb: Vec<String> = words.take(2).take_while(|word| !word.starts_with('-') && word.len() < 20).collect();
+    format!("docker {}", verb.join(" "))
+}
+
+/// Where the user's docker configuration stands, for messages.
+pub fn configuration_folder(environment: &Environment) -> Option<Utf8PathBuf> {
+    let folder = environment.get("DOCKER_CONFIG").map(std::path::PathBuf::from);
+    let folder = folder.or_else(|| environment.get("HOME").map(|home| std::path::Path::new(home).join(".docker")))?;
+    Utf8PathBuf::from_path_buf(folder).ok()
+}
+
+/// Splits a listing into its lines.
+fn lines(bytes: &[u8]) -> Vec<String> {
+    String::from_utf8_lossy(bytes).lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}

@@ -1,0 +1,186 @@
+//! The journal's format and its file: what a run owes the machine, one JSON line a step, on disk before the next step.
+//!
+//! `intent` (before a creation) → `created` (with the identity) → `removed`, or `kept` (with the reason). The process that
+//! writes holds a lock on the file, so that nobody takes a live run for a dead one: a pid may be somebody else's by now.
+
+use anyhow::{Context, Result};
+use camino::{Utf8Path, Utf8PathBuf};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::time::SystemTime;
+
+/// The journal's name in a run's folder.
+pub const FILE: &str = "journal.jsonl";
+/// No journal of a sane run is larger; a larger file is not read.
+const LARGEST: u64 = 256 << 20;
+
+/// One step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Line {
+    /// RFC 3339, UTC.
+    pub at: String,
+    /// Which step.
+    pub step: Step,
+    /// Of what.
+    pub kind: Kind,
+    /// Unique to the scope; a folder's path.
+    pub name: String,
+    /// Container, network and image by id; a builder by its container's.
+    pub id: Option<String>,
+    /// The engine's time of creation, where it is part of the identity.
+    pub created: Option<String>,
+    /// With which the object was made.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Why it was kept, or that it never came to be.
+    pub reason: Option<String>,
+}
+
+/// The steps of a resource's life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Step {
+    /// About to be created.
+    Intent,
+    /// It exists, and this is its identity.
+    Created,
+    /// A fresh look-up did not find it any more.
+    Removed,
+    /// It is not (or cannot be proven to be) the scope's own any more.
+    Kept,
+}
+
+/// What a scope creates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// The dedicated buildx builder.
+    Builder,
+    /// The builder's state.
+    Volume,
+    /// An image that was built, imported or pulled.
+    Image,
+    /// A target's network, or the relays'.
+    Network,
+    /// A target, a relay, an attestation.
+    Container,
+    /// What lives on the host only as long as the scope.
+    Folder,
+}
+
+impl Kind {
+    /// As it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::Builder => "builder",
+            Kind::Volume => "volume",
+            Kind::Image => "image",
+            Kind::Network => "network",
+            Kind::Container => "container",
+            Kind::Folder => "folder",
+        }
+    }
+}
+
+/// The open journal of a live run.
+#[derive(Debug)]
+pub struct Journal {
+    path: Utf8PathBuf,
+    file: File,
+}
+
+impl Journal {
+    /// Makes a new run's journal, and holds its lock from then on.
+    ///
+    /// # Errors
+    /// Where the file cannot be made, or exists.
+    pub fn create(run_folder: &Utf8Path) -> Result<Self> {
+        let path = run_folder.join(FILE);
+        let file = OpenOptions::new().create_new(true).read(true).append(true).mode(0o600).open(&path);
+        let file = file.with_context(|| format!("failed to make the journal {path}"))?;
+        file.try_lock().with_context(|| format!("failed to lock the journal {path}"))?;
+        // The entry in the folder must survive a power cut as well as the lines do.
+        File::open(run_folder)
+            .and_then(|folder| folder.sync_all())
+            .with_context(|| format!("failed to flush {run_folder}"))?;
+        Ok(Self { path, file })
+    }
+
+    /// Takes over the journal of a run whose process is gone; none while that process lives.
+    ///
+    /// # Errors
+    /// Where the file cannot be opened.
+    pub fn take_over(run_folder: &Utf8Path) -> Result<Option<Self>> {
+        let path = run_folder.join(FILE);
+        let file = open_no_follow(&path)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(std::fs::TryLockError::WouldBlock) => return Ok(None),
+            Err(std::fs::TryLockError::Error(error)) => {
+                return Err(error).with_context(|| format!("failed to lock the journal {path}"));
+            }
+        }
+        let mut journal = Self { path, file };
+        journal.end_torn_line()?;
+        Ok(Some(journal))
+    }
+
+    /// A torn last line must not swallow the next one.
+    fn end_torn_line(&mut self) -> Result<()> {
+        let mut bytes = Vec::new();
+        (&self.file).take(LARGEST).read_to_end(&mut bytes).with_context(|| format!("failed to read {}", self.path))?;
+        if bytes.last().is_some_and(|last| *last != b'\n') {
+            self.file.write_all(b"\n").with_context(|| format!("failed to write {}", self.path))?;
+        }
+        Ok(())
+    }
+
+    /// Writes one line and flushes it to disk.
+    ///
+    /// # Errors
+    /// Where the disk does not take it: then the step must not be taken either.
+    pub fn write(&mut self, line: &Line) -> Result<()> {
+        let mut text = serde_json::to_vec(line).context("failed to encode a journal line")?;
+        text.push(b'\n');
+        let written = self.file.write_all(&text).and_then(|()| self.file.sync_data());
+        written.with_context(|| format!("failed to write the journal {}", self.path))
+    }
+}
+
+fn open_no_follow(path: &Utf8Path) -> Result<File> {
+    // A planted link would have us write through it.
+    let flags = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or_default();
+    let file = OpenOptions::new().read(true).append(true).custom_flags(flags).open(path);
+    file.with_context(|| format!("failed to open the journal {path}"))
+}
+
+/// Whether the process of this run is there (it holds the journal's lock).
+///
+/// # Errors
+/// Where the journal cannot be opened.
+pub fn is_live(run_folder: &Utf8Path) -> Result<bool> {
+    let file =
+        File::open(run_folder.join(FILE)).with_context(|| format!("failed to open the journal of {run_folder}"))?;
+    Ok(matches!(file.try_lock_shared(), Err(std::fs::TryLockError::WouldBlock)))
+}
+
+/// Reads a journal, whatever state it is in: a line that cannot be read is left out (the last one may be torn).
+///
+/// # Errors
+/// Where the file cannot be read, or is larger than any journal.
+pub fn read(run_folder: &Utf8Path) -> Result<Vec<Line>> {
+    let path = run_folder.join(FILE);
+    let file = open_no_follow(&path)?;
+    let mut text = Vec::new();
+    (&file).take(LARGEST).read_to_end(&mut text).with_context(|| format!("failed to read the journal {path}"))?;
+    Ok(text.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect())
+}
+
+/// Now, as the journal writes it.
+pub fn now() -> String {
+    humantime::format_rfc3339_millis(SystemTime::now()).to_string()
+}
