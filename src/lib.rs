@@ -15,6 +15,8 @@ pub mod process;
 pub mod docker;
 pub mod policy;
 
+pub mod redact;
+
 pub mod gateway;
 pub mod scope;
 

@@ -13,7 +13,6 @@ pub struct HostSecret {
     value: SecretString,
 }
 
-#[allow(dead_code, reason = "the gateway room, which uses them, comes next")]
 impl HostSecret {
     /// The variable's name.
     pub fn name(&self) -> &str {
