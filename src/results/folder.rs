@@ -187,6 +187,19 @@ impl Folder {
             .with_context(|| format!("failed to move {}", self.below(name)))
     }
 
+    /// Whether nothing has this name.
+    ///
+    /// # Errors
+    /// Where the name is no segment, or the folder cannot be looked at.
+    pub fn is_missing(&self, name: impl AsRef<OsStr>) -> Result<bool> {
+        let name = segment(name.as_ref())?;
+        match rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => Ok(false),
+            Err(Errno::NOENT) => Ok(true),
+            Err(error) => Err(error).with_context(|| format!("failed to look at {}", self.below(name))),
+        }
+    }
+
     /// Opens a regular file for reading, with its size; none where there is none.
     ///
     /// # Errors

@@ -4,6 +4,8 @@
 //! Invariant: nothing is written unredacted, no link is followed, folders are 0700 and files 0600 from the first moment.
 
 pub mod folder;
+pub mod list;
+pub mod read;
 pub mod record;
 pub mod statistics;
 pub mod store;

@@ -1,1 +1,11 @@
 //! Tests that need no engine.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    unreachable_pub,
+    reason = "clippy takes only the test functions themselves for tests, not what helps them"
+)]
+
+mod results;

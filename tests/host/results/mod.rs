@@ -1,0 +1,4 @@
+//! Stored runs as a user meets them: read back, listed, shown, compared. No engine is asked.
+
+mod read;
+mod sample;
