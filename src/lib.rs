@@ -22,4 +22,6 @@ pub mod scope;
 
 pub mod verdict;
 
+pub mod evaluation;
+
 pub mod results;
