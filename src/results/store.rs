@@ -3,21 +3,20 @@
 //! killed leaves every finished trial readable. The journal in the same folder is the scope's.
 
 use crate::ids::{RunId, TrialId};
+use crate::redact::{RedactingWriter, Redactor};
 use crate::results::folder::{EntryKind, Folder};
 use crate::results::record::{Redaction, RunRecord, TrialRecord};
+use crate::secret::HostSecret;
 use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Write as _;
-use std::sync::{Arc, Mutex, PoisonError};
-
-/// Takes secrets out of bytes: what is left, and how often each name was found. Text that is JSON comes here string by
-/// string, unescaped.
-pub type Redact = dyn Fn(&[u8]) -> (Vec<u8>, Vec<(String, u64)>) + Send + Sync;
+use std::sync::{Mutex, PoisonError};
 
 /// The files of a trial that are written whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,36 +63,34 @@ impl TrialLog {
 pub struct Store {
     run: Folder,
     path: Utf8PathBuf,
-    redact: Arc<Redact>,
-    redactions: Arc<Redactions>,
+    redactor: Redactor,
+    earlier: Vec<Redaction>,
 }
-
-type Redactions = Mutex<BTreeMap<(String, String), u64>>;
 
 impl Store {
     /// Makes the folder of a new run below `results`, and `results` itself where it is missing.
     ///
     /// # Errors
     /// Where a folder cannot be made, or a link has the name of one.
-    pub fn create(results: &Utf8Path, run: &RunId, redact: Arc<Redact>) -> Result<Self> {
+    pub fn create(results: &Utf8Path, run: &RunId, redactor: Redactor) -> Result<Self> {
         let (folder, made) = Folder::make_at(results)?;
         if made {
             folder.write_new(".gitignore", b"*\n")?;
         }
         let run_folder = folder.make_or_open("runs")?.make(run.as_str())?;
-        Ok(Self::over(run_folder, results.join("runs").join(run.as_str()), redact))
+        Ok(Self::over(run_folder, results.join("runs").join(run.as_str()), redactor))
     }
 
     /// Opens a stored run to go on with it (`--resume`).
     ///
     /// # Errors
     /// Where it is no folder.
-    pub fn reopen(path: &Utf8Path, redact: Arc<Redact>) -> Result<Self> {
-        Ok(Self::over(Folder::open(path)?, path.to_owned(), redact))
+    pub fn reopen(path: &Utf8Path, redactor: Redactor) -> Result<Self> {
+        Ok(Self::over(Folder::open(path)?, path.to_owned(), redactor))
     }
 
-    fn over(run: Folder, path: Utf8PathBuf, redact: Arc<Redact>) -> Self {
-        Self { run, path, redact, redactions: Arc::default() }
+    fn over(run: Folder, path: Utf8PathBuf, redactor: Redactor) -> Self {
+        Self { run, path, redactor, earlier: Vec::new() }
     }
 
     /// The run's folder.
@@ -101,20 +98,21 @@ impl Store {
         &self.path
     }
 
-    /// Takes over the redactions that an earlier process of this run recorded (`--resume`, `merge`).
-    pub fn count_redactions(&self, earlier: &[Redaction]) {
-        let mut all = self.redactions.lock().unwrap_or_else(PoisonError::into_inner);
-        for Redaction { name, file, count } in earlier {
-            *all.entry((name.clone(), file.clone())).or_default() += count;
-        }
+    /// Takes over the redactions that an earlier process of this run recorded (`--resume`), or its shards (`merge`).
+    pub fn count_redactions(&mut self, earlier: &[Redaction]) {
+        self.earlier.extend_from_slice(earlier);
     }
 
     /// Where secrets were taken out until now, by name and file.
     pub fn redactions(&self) -> Vec<Redaction> {
-        let all = self.redactions.lock().unwrap_or_else(PoisonError::into_inner);
-        all.iter()
-            .map(|((name, file), count)| Redaction { name: name.clone(), file: file.clone(), count: *count })
-            .collect()
+        let mut all = BTreeMap::<(String, String), u64>::new();
+        for Redaction { name, file, count } in self.earlier.iter().cloned() {
+            *all.entry((name, file)).or_default() += count;
+        }
+        for found in self.redactor.counts() {
+            *all.entry((found.name, found.file)).or_default() += found.count;
+        }
+        all.into_iter().map(|((name, file), count)| Redaction { name, file, count }).collect()
     }
 
     /// Writes `run.json`, whole, in the place of the last one. Gives back what was written: redacted, with the redactions
@@ -123,8 +121,7 @@ impl Store {
     /// # Errors
     /// Where the disk refuses.
     pub fn write_run(&self, record: RunRecord) -> Result<RunRecord> {
-        let cleaner = self.cleaner(String::new());
-        let mut record: RunRecord = cleaner.record("run.json", record)?;
+        let mut record = redact_record(&self.redactor, "run.json", record)?;
         record.redactions = self.redactions();
         self.run.replace("run.json", &pretty(&record)?)?;
         Ok(record)
@@ -142,12 +139,8 @@ impl Store {
         let repetition = id.repetition.to_string();
         let folder = self.run.make_or_open("trials")?.make_or_open(&name)?.make_or_open(&repetition)?;
         let attempt = set_aside(&folder)?;
-        let cleaner = self.cleaner(format!("trials/{name}/{repetition}/"));
-        Ok(TrialFolder { folder, attempt, cleaner, logs: Mutex::default() })
-    }
-
-    fn cleaner(&self, folder: String) -> Cleaner {
-        Cleaner { redact: Arc::clone(&self.redact), redactions: Arc::clone(&self.redactions), folder }
+        let (redactor, place) = (self.redactor.clone(), format!("trials/{name}/{repetition}"));
+        Ok(TrialFolder { folder, place, attempt, redactor, logs: Mutex::default() })
     }
 }
 
@@ -173,8 +166,10 @@ fn set_aside(folder: &Folder) -> Result<u32> {
 /// The folder of one attempt of one trial. Threads may share it.
 pub struct TrialFolder {
     folder: Folder,
+    /// Relative to the run's folder: how redactions name its files.
+    place: String,
     attempt: u32,
-    cleaner: Cleaner,
+    redactor: Redactor,
     logs: Mutex<BTreeMap<&'static str, File>>,
 }
 
@@ -184,12 +179,33 @@ impl TrialFolder {
         self.attempt
     }
 
+    /// With these taken out too: the trial's tokens.
+    ///
+    /// # Errors
+    /// Where the search for them cannot be built.
+    pub fn redacting(mut self, tokens: &[HostSecret]) -> Result<Self> {
+        self.redactor = self.redactor.with(tokens)?;
+        Ok(self)
+    }
+
+    fn below(&self, file: &str) -> String {
+        format!("{}/{file}", self.place)
+    }
+
     /// Writes a file whole, once.
     ///
     /// # Errors
     /// Where it was written before or the disk refuses.
     pub fn write(&self, file: TrialFile, bytes: &[u8]) -> Result<()> {
-        self.folder.write_new(file.as_str(), &self.cleaner.bytes(file.as_str(), bytes))
+        self.folder.write_new(file.as_str(), &self.redactor.bytes(&self.below(file.as_str()), bytes))
+    }
+
+    /// Opens a file to be written piece by piece; the caller bounds it and calls `finish`.
+    ///
+    /// # Errors
+    /// Where it was written before.
+    pub fn stream(&self, file: TrialFile) -> Result<RedactingWriter<File>> {
+        Ok(self.redactor.writer(self.below(file.as_str()), self.folder.create(file.as_str())?))
     }
 
     /// Adds a line.
@@ -197,7 +213,8 @@ impl TrialFolder {
     /// # Errors
     /// Where the line is no JSON or the disk refuses.
     pub fn append(&self, log: TrialLog, line: &impl Serialize) -> Result<()> {
-        let line = self.cleaner.value(log.as_str(), to_value(line)?);
+        let mut line = to_value(line)?;
+        self.redactor.json(&self.below(log.as_str()), &mut line);
         let mut bytes = serde_json::to_vec(&line).context("failed to write a line as JSON")?;
         bytes.push(b'\n');
         let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
@@ -213,14 +230,18 @@ impl TrialFolder {
     /// # Errors
     /// Where they were written before or the disk refuses.
     pub fn write_worlds(&self, before: &Value, after: Option<&Value>) -> Result<()> {
-        let before = self.cleaner.value("world-before.json", before.clone());
-        self.folder.write_new("world-before.json", &pretty(&before)?)?;
+        let before = self.write_world("world-before.json", before.clone())?;
         if let Some(after) = after {
-            let after = self.cleaner.value("world-after.json", after.clone());
-            self.folder.write_new("world-after.json", &pretty(&after)?)?;
+            let after = self.write_world("world-after.json", after.clone())?;
             self.folder.write_new("world-diff.json", &pretty(&json_patch::diff(&before, &after))?)?;
         }
         Ok(())
+    }
+
+    fn write_world(&self, file: &str, mut world: Value) -> Result<Value> {
+        self.redactor.json(&self.below(file), &mut world);
+        self.folder.write_new(file, &pretty(&world)?)?;
+        Ok(world)
     }
 
     /// Writes `trial.json`: the trial counts from now on. Gives back what was written, redacted: what goes on to `run.json`
@@ -229,65 +250,25 @@ impl TrialFolder {
     /// # Errors
     /// Where the disk refuses.
     pub fn finish(&self, record: TrialRecord) -> Result<TrialRecord> {
-        let record: TrialRecord = self.cleaner.record("trial.json", record)?;
+        let record = redact_record(&self.redactor, &self.below("trial.json"), record)?;
         self.folder.replace("trial.json", &pretty(&record)?)?;
         Ok(record)
     }
 }
 
-/// Redacts, and counts what it took out by file.
-struct Cleaner {
-    redact: Arc<Redact>,
-    redactions: Arc<Redactions>,
-    folder: String,
-}
-
-impl Cleaner {
-    fn bytes(&self, file: &str, bytes: &[u8]) -> Vec<u8> {
-        let (clean, found) = (self.redact)(bytes);
-        if !found.is_empty() {
-            let mut all = self.redactions.lock().unwrap_or_else(PoisonError::into_inner);
-            for (name, count) in found {
-                *all.entry((name, format!("{}{file}", self.folder))).or_default() += count;
-            }
-        }
-        clean
-    }
-
-    fn text(&self, file: &str, text: String) -> String {
-        let clean = self.bytes(file, text.as_bytes());
-        if clean == text.as_bytes() { text } else { String::from_utf8_lossy(&clean).into_owned() }
-    }
-
-    /// Keys, strings and the text of numbers: a secret may stand in each.
-    fn value(&self, file: &str, value: Value) -> Value {
+/// Redacts a record of ours: its keys and numbers are ours and keep their form.
+fn redact_record<T: Serialize + DeserializeOwned>(redactor: &Redactor, file: &str, record: T) -> Result<T> {
+    fn each(redactor: &Redactor, file: &str, value: &mut Value) {
         match value {
-            Value::Number(number) => {
-                let text = self.text(file, number.to_string());
-                if text == number.to_string() { Value::Number(number) } else { Value::String(text) }
-            }
-            other => self.strings(file, other, &Self::value),
+            Value::String(text) => *text = redactor.text(file, text),
+            Value::Array(items) => items.iter_mut().for_each(|item| each(redactor, file, item)),
+            Value::Object(entries) => entries.values_mut().for_each(|item| each(redactor, file, item)),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }
-
-    fn strings(&self, file: &str, value: Value, each: &dyn Fn(&Self, &str, Value) -> Value) -> Value {
-        match value {
-            Value::String(text) => Value::String(self.text(file, text)),
-            Value::Array(items) => Value::Array(items.into_iter().map(|item| each(self, file, item)).collect()),
-            Value::Object(entries) => Value::Object(
-                entries.into_iter().map(|(key, item)| (self.text(file, key), each(self, file, item))).collect(),
-            ),
-            other => other,
-        }
-    }
-
-    /// A record of ours: its numbers are ours and keep their type.
-    fn record<T: Serialize + serde::de::DeserializeOwned>(&self, file: &str, record: T) -> Result<T> {
-        fn each(cleaner: &Cleaner, file: &str, value: Value) -> Value {
-            cleaner.strings(file, value, &each)
-        }
-        serde_json::from_value(each(self, file, to_value(&record)?)).context("failed to redact a record")
-    }
+    let mut value = to_value(&record)?;
+    each(redactor, file, &mut value);
+    serde_json::from_value(value).context("failed to redact a record")
 }
 
 fn to_value(value: &impl Serialize) -> Result<Value> {
@@ -310,13 +291,8 @@ mod tests {
     use serde_json::json;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
-    fn redact_hush() -> Arc<Redact> {
-        Arc::new(|bytes: &[u8]| {
-            let text = String::from_utf8_lossy(bytes);
-            let count = text.matches("hush-hush").count() as u64;
-            let found = if count > 0 { vec![("A_KEY".to_owned(), count)] } else { vec![] };
-            (text.replace("hush-hush", "[redacted:A_KEY]").into_bytes(), found)
-        })
+    fn redact_hush() -> Redactor {
+        Redactor::new(vec![HostSecret::generated("A_KEY", "hush-hush".to_owned())]).unwrap()
     }
 
     fn run_id() -> RunId {
@@ -343,7 +319,12 @@ mod tests {
     fn fill(store: &Store) -> TrialFolder {
         let id: TrialId = "double-refund@slow/2".parse().unwrap();
         let folder = store.trial(&id).unwrap();
+        let token = HostSecret::generated("A_TOKEN", "token-token".to_owned());
+        let folder = folder.redacting(&[token]).unwrap();
         folder.write(TrialFile::Stdout, b"the key is hush-hush").unwrap();
+        let mut stderr = folder.stream(TrialFile::Stderr).unwrap();
+        stderr.write_all(b"hush-").and_then(|()| stderr.write_all(b"hush token-to")).unwrap();
+        stderr.write_all(b"ken").and_then(|()| stderr.finish()).unwrap();
         folder.append(TrialLog::Operations, &json!({"arguments": {"hush-hush": ["x hush-hush"]}, "n": 1.50})).unwrap();
         folder.append(TrialLog::Operations, &json!({"second": true})).unwrap();
         folder.write_worlds(&json!({"a": "hush-hush", "n": 1}), Some(&json!({"a": "hush-hush", "n": 2}))).unwrap();
@@ -370,17 +351,19 @@ mod tests {
         for path in everything_below(results.as_std_path()) {
             if path.is_file() {
                 let text = std::fs::read_to_string(&path).unwrap();
-                assert!(!text.contains("hush-hush"), "{}: {text}", path.display());
+                assert!(!text.contains("hush-hush") && !text.contains("token-token"), "{}: {text}", path.display());
             }
         }
         let places: Vec<_> = store.redactions().into_iter().map(|r| (r.file, r.count)).collect();
         let folder = "trials/double-refund@slow/2";
         let expected = [
             ("operations.jsonl", 2),
+            ("stderr", 1),
             ("stdout", 1),
             ("trial.json", 1),
             ("world-after.json", 1),
             ("world-before.json", 1),
+            ("stderr", 1),
         ];
         assert_eq!(places, expected.map(|(file, count)| (format!("{folder}/{file}"), count)));
         let trial = results.join("runs").join(run_id().as_str()).join(folder);

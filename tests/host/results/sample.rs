@@ -2,14 +2,14 @@
 
 use camino::{Utf8Path, Utf8PathBuf};
 use crashlab::ids::{Digest, RunId, TrialId};
+use crashlab::redact::Redactor;
 use crashlab::results::record::{
     Cleanup, EngineRecord, EvaluationRecord, FaultRecord, GatewayRecord, ImageOrigin, ImageRecord, LockRecord, Removed,
     RunOutcome, RunRecord, SCHEMA, SandboxRecord, TargetRecord, TrialRecord, Usage,
 };
-use crashlab::results::store::{Redact, Store, TrialFile, TrialFolder, TrialLog};
+use crashlab::results::store::{Store, TrialFile, TrialFolder, TrialLog};
 use crashlab::verdict::{Check, Counts, Outcome, Reason, Stop, StopReason};
 use serde_json::{Value, json};
-use std::sync::Arc;
 
 /// A folder for results that goes with the test.
 pub struct Scratch {
@@ -28,8 +28,8 @@ pub fn id(text: &str) -> RunId {
     RunId::try_from(text.to_owned()).unwrap()
 }
 
-pub fn plain() -> Arc<Redact> {
-    Arc::new(|bytes| (bytes.to_vec(), Vec::new()))
+pub fn plain() -> Redactor {
+    Redactor::new(Vec::new()).unwrap()
 }
 
 /// A run of nothing yet.
