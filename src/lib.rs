@@ -18,6 +18,7 @@ pub mod policy;
 pub mod redact;
 
 pub mod gateway;
+pub mod image;
 pub mod scope;
 
 pub mod verdict;

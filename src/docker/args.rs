@@ -368,14 +368,14 @@ pub fn save_image(reference: &str, file: &str) -> Vec<String> {
     words(&["save", "--output", file, "--", reference])
 }
 
-/// The dedicated builder: an entry in the scope's own buildx configuration.
-pub fn create_builder(name: &str, image: Option<&str>) -> Vec<String> {
+/// The dedicated builder: an entry in the scope's own buildx configuration. Without a network not even `ADD http://…` and
+/// frontends named by a Dockerfile, which BuildKit fetches itself, reach anything.
+pub fn create_builder(name: &str, image: Option<&str>, network: bool) -> Vec<String> {
     let mut args = words(&["buildx", "create", "--name", name, "--driver", "docker-container"]);
     if let Some(image) = image {
         args.extend(["--driver-opt".to_owned(), format!("image={image}")]);
     }
-    // A configuration of the user's (registry mirrors, entitlements) is not the scope's.
-    args.extend(words(&["--driver-opt", "network=bridge"]));
+    args.extend(words(&["--driver-opt", if network { "network=bridge" } else { "network=none" }]));
     args
 }
 

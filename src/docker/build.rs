@@ -46,8 +46,8 @@ impl Docker {
     ///
     /// # Errors
     /// A [`DockerError`].
-    pub fn create_builder(&self, name: &str, image: Option<&str>) -> Result<(), DockerError> {
-        self.call(args::create_builder(name, image)).map(drop)
+    pub fn create_builder(&self, name: &str, image: Option<&str>, network: bool) -> Result<(), DockerError> {
+        self.call(args::create_builder(name, image, network)).map(drop)
     }
 
     /// Starts the builder's container.

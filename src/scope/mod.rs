@@ -210,14 +210,14 @@ impl Scope {
     ///
     /// # Errors
     /// Where the builder cannot be made, or is not found afterwards.
-    pub fn builder(&self, image: Option<&str>, time: Duration) -> Result<String> {
+    pub fn builder(&self, image: Option<&str>, network: bool, time: Duration) -> Result<String> {
         let name = self.name("builder");
         let volume = Resource::intent(Kind::Volume, builder_volume(&name), BTreeMap::new());
         // The volume's intent comes first: it is made with the container, and removed after it.
         self.record_intent(&volume)?;
         let builder = Resource::intent(Kind::Builder, &name, BTreeMap::new());
         self.create(builder, || {
-            self.docker.create_builder(&name, image)?;
+            self.docker.create_builder(&name, image, network)?;
             self.docker.bootstrap_builder(&name, time)?;
             let state = self.docker.inspect_builder(&name)?.context("buildx made no container for the builder")?;
             Ok(((), Some(state.id.to_string())))
