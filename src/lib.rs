@@ -17,6 +17,8 @@ pub mod policy;
 
 pub mod redact;
 
+pub mod relay;
+
 pub mod gateway;
 pub mod image;
 pub mod scope;

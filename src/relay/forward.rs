@@ -1,0 +1,275 @@
+//! `relay forward`: passes requests from the target's network to the gateway on the host, one a connection, and answers
+//! back as they come. Owns the bounds on what a target can hold open; knows no token and no policy.
+//!
+//! Invariant: only requests whose framing has one reading go on, exactly as long as declared, and only to one address.
+
+use crate::framing::{Body, BodyReader, Fault, HEAD_BYTES, Head, Incoming, Timed};
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The gateway could not be reached: no target may start behind this relay.
+const UNREACHABLE: u8 = 69;
+/// The address on the target's side could not be listened on.
+const NO_LISTENER: u8 = 70;
+/// How long the gateway may take to take a connection.
+const CONNECT: Duration = Duration::from_secs(4);
+/// How long a target's unread bytes are still taken after the answer, so that closing does not destroy it.
+const LINGER: Duration = Duration::from_secs(2);
+/// A body that is surely in the sockets' buffers needs no thread of its own.
+const SMALL_BODY: u64 = 16 << 10;
+const STACK: usize = 128 << 10;
+
+struct Settings {
+    listen: SocketAddr,
+    to: SocketAddr,
+    nonce: String,
+    connections: usize,
+    /// For the whole head.
+    head: Duration,
+    /// Between two pieces of a body, and for one write.
+    idle: Duration,
+}
+
+pub(crate) fn run(arguments: &[String]) -> ExitCode {
+    let settings = match settings(arguments) {
+        Ok(settings) => settings,
+        Err(message) => {
+            eprintln!("relay: {message}");
+            return ExitCode::from(crate::USAGE);
+        }
+    };
+    // Listening comes first: the gateway takes the probe as "from now on requests come through".
+    let listener = match TcpListener::bind(settings.listen) {
+        Ok(listener) => listener,
+        Err(error) => {
+            eprintln!("relay: cannot listen on {} (the target's side): {error}", settings.listen);
+            return ExitCode::from(NO_LISTENER);
+        }
+    };
+    if let Err(error) = probe(settings.to, &settings.nonce) {
+        eprintln!(
+            "relay: cannot reach the gateway at address {} port {} (from the relay's container to the host): {error}; \
+             a host firewall that drops packets from Docker's bridges does this",
+            settings.to.ip(),
+            settings.to.port()
+        );
+        return ExitCode::from(UNREACHABLE);
+    }
+    serve(&listener, &Arc::new(settings))
+}
+
+fn settings(arguments: &[String]) -> Result<Settings, String> {
+    let value = |name: &str| {
+        let at = arguments.iter().position(|argument| argument == name);
+        at.and_then(|at| arguments.get(at + 1)).map(String::as_str)
+    };
+    let needed = |name: &str| value(name).ok_or_else(|| format!("{name} is missing"));
+    let address = |name: &str| needed(name)?.parse().map_err(|_| format!("{name} wants IP:PORT"));
+    let number = |name: &str, default: u64| match value(name) {
+        Some(text) => {
+            text.parse::<u64>().ok().filter(|n| *n > 0).ok_or_else(|| format!("{name} wants a number from 1"))
+        }
+        None => Ok(default),
+    };
+    let nonce = needed("--nonce")?.to_owned();
+    if nonce.is_empty() || !nonce.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err("--nonce wants hexadecimal digits".to_owned());
+    }
+    Ok(Settings {
+        listen: address("--listen")?,
+        to: address("--to")?,
+        nonce,
+        connections: usize::try_from(number("--connections", 128)?).unwrap_or(128),
+        head: Duration::from_secs(number("--head-seconds", 10)?),
+        idle: Duration::from_secs(number("--idle-seconds", 60)?),
+    })
+}
+
+/// Shows the gateway that this relay is there, and itself that the gateway is.
+fn probe(to: SocketAddr, nonce: &str) -> io::Result<()> {
+    let mut stream = TcpStream::connect_timeout(&to, CONNECT)?;
+    stream.set_read_timeout(Some(CONNECT))?;
+    let request = format!(
+        "GET /.crashlab/ready HTTP/1.1\r\nhost: gateway\r\nx-crashlab-nonce: {nonce}\r\nconnection: close\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes())?;
+    let mut answer = [0_u8; 12];
+    stream.read_exact(&mut answer)?;
+    if answer != *b"HTTP/1.1 204" {
+        return Err(io::Error::other("something else than this run's gateway answers there"));
+    }
+    Ok(())
+}
+
+/// How many connections are open; a target that opens more waits in the kernel's queue.
+struct Slots {
+    open: Mutex<usize>,
+    freed: Condvar,
+}
+
+struct Slot(Arc<Slots>);
+
+impl Slots {
+    fn take(self: &Arc<Self>, most: usize) -> Slot {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.freed.wait_while(open, |open| *open >= most).unwrap_or_else(PoisonError::into_inner);
+        *open += 1;
+        Slot(Arc::clone(self))
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        *self.0.open.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.0.freed.notify_one();
+    }
+}
+
+fn serve(listener: &TcpListener, settings: &Arc<Settings>) -> ! {
+    let slots = Arc::new(Slots { open: Mutex::new(0), freed: Condvar::new() });
+    loop {
+        let slot = slots.take(settings.connections);
+        let Ok((client, _)) = listener.accept() else {
+            // Out of descriptors or memory: nothing tells when there are some again.
+            thread::sleep(Duration::from_millis(10));
+            continue;
+        };
+        let settings = Arc::clone(settings);
+        // Where no thread can be had, the connection is dropped with the closure.
+        let _ = thread::Builder::new().stack_size(STACK).spawn(move || {
+            handle(&client, &settings);
+            drop(slot);
+        });
+    }
+}
+
+fn handle(client: &TcpStream, settings: &Settings) {
+    let _ = client.set_nodelay(true);
+    let _ = client.set_write_timeout(Some(settings.idle));
+    let deadline = Instant::now() + settings.head;
+    let mut incoming = Incoming::new(Timed { stream: client, idle: settings.head, deadline });
+    match incoming.head() {
+        Ok(head) => exchange(client, &mut incoming, &head, settings),
+        Err(Fault::Malformed(why)) => refuse(client, 400, "crashlab_malformed_request", why),
+        Err(_) => return,
+    }
+    linger(client);
+}
+
+fn exchange(client: &TcpStream, incoming: &mut Incoming<Timed<'_>>, head: &Head, settings: &Settings) {
+    let gateway = match TcpStream::connect_timeout(&settings.to, CONNECT) {
+        Ok(gateway) => gateway,
+        Err(_) => {
+            return refuse(client, 502, "crashlab_gateway_unreachable", "the gateway on the host cannot be reached");
+        }
+    };
+    let _ = gateway.set_nodelay(true);
+    // A body may take as long as it likes in all, as long as it moves: the gateway has the last word on that.
+    incoming.source().idle = settings.idle;
+    incoming.source().deadline = Instant::now() + Duration::from_secs(24 * 3600);
+    let malformed = AtomicBool::new(false);
+    let is_small = matches!(head.body, Body::None) || matches!(head.body, Body::Length(length) if length <= SMALL_BODY);
+    let send = |incoming: &mut Incoming<Timed<'_>>| {
+        if let Err(fault) = upload(&gateway, head, incoming) {
+            malformed.store(matches!(fault, Fault::Malformed(_)), Ordering::SeqCst);
+            // What did not come whole must not look whole; an answer that is on its way still comes.
+            let _ = gateway.shutdown(if matches!(fault, Fault::Io(_)) { Shutdown::Write } else { Shutdown::Both });
+        }
+    };
+    let answered = if is_small && head.header("expect").is_none() {
+        send(incoming);
+        download(&gateway, client)
+    } else {
+        let (sending, sent) = mpsc::channel::<()>();
+        thread::scope(|scope| {
+            let sender = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, move || {
+                send(incoming);
+                drop(sending);
+            });
+            let answered = sender.is_ok() && download(&gateway, client);
+            let _ = gateway.shutdown(Shutdown::Both);
+            if answered {
+                let _ = client.shutdown(Shutdown::Write);
+            }
+            // The sender notices at its next write that nobody listens; one that gets nothing to write is woken.
+            if sent.recv_timeout(LINGER) == Err(RecvTimeoutError::Timeout) {
+                let _ = client.shutdown(Shutdown::Read);
+            }
+            answered
+        })
+    };
+    if !answered && malformed.load(Ordering::SeqCst) {
+        refuse(client, 400, "crashlab_malformed_request", "a chunk of the body is malformed");
+    }
+}
+
+/// Sends the head and exactly the declared body.
+fn upload(mut gateway: &TcpStream, head: &Head, incoming: &mut Incoming<Timed<'_>>) -> Result<(), Fault> {
+    let mut out = head.write();
+    let mut body: BodyReader<'_, Timed<'_>> = incoming.body(head.body);
+    if head.body == Body::None || head.header("expect").is_some() || head.body == Body::Chunked {
+        gateway.write_all(&out)?;
+        out.clear();
+    }
+    while let Some(bytes) = body.piece()? {
+        match head.body {
+            Body::Chunked => {
+                out.extend_from_slice(format!("{:x}\r\n", bytes.len()).as_bytes());
+                out.extend_from_slice(bytes);
+                out.extend_from_slice(b"\r\n");
+            }
+            _ => out.extend_from_slice(bytes),
+        }
+        gateway.write_all(&out)?;
+        out.clear();
+    }
+    if head.body == Body::Chunked {
+        gateway.write_all(b"0\r\n\r\n")?;
+    }
+    Ok(())
+}
+
+/// Passes the answer on as it comes, to its end; false where none came.
+fn download(mut gateway: &TcpStream, mut client: &TcpStream) -> bool {
+    let mut buffer = vec![0_u8; HEAD_BYTES];
+    let mut answered = false;
+    loop {
+        match gateway.read(&mut buffer) {
+            Ok(0) => return answered,
+            Ok(count) => {
+                answered = true;
+                if client.write_all(&buffer[..count]).is_err() {
+                    // The target hung up (or does not read): the gateway must notice at its next write.
+                    let _ = gateway.shutdown(Shutdown::Both);
+                    return answered;
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return answered,
+        }
+    }
+}
+
+fn refuse(mut client: &TcpStream, status: u16, code: &str, message: &str) {
+    let body = format!(r#"{{"error":{{"message":"{message}","type":"invalid_request_error","code":"{code}"}}}}"#);
+    let reason = if status == 400 { "Bad Request" } else { "Bad Gateway" };
+    let head =
+        format!("HTTP/1.1 {status} {reason}\r\ncontent-type: application/json\r\ncontent-length: {}", body.len());
+    let _ = client.write_all(format!("{head}\r\nconnection: close\r\n\r\n{body}").as_bytes());
+}
+
+/// Takes what the target still sends, for a short while: closing with unread bytes would reset the connection and could
+/// destroy the answer before the target has read it.
+fn linger(client: &TcpStream) {
+    let _ = client.shutdown(Shutdown::Write);
+    let deadline = Instant::now() + LINGER;
+    let mut rest = Timed { stream: client, idle: LINGER, deadline };
+    let mut buffer = [0_u8; 8 << 10];
+    while matches!(rest.read(&mut buffer), Ok(count) if count > 0) {}
+}

@@ -1,0 +1,30 @@
+//! The relay's program, which runs where nothing is trusted: alone in a container, as an unprivileged user, standard
+//! library only. `forward` is the target's one way out; `attest` says what the sandbox around it really is.
+
+#![forbid(unsafe_code)]
+
+mod attest;
+mod forward;
+#[allow(dead_code, reason = "shared with the guard on the host, which uses other parts of it")]
+mod framing;
+
+use std::process::ExitCode;
+
+/// The command line was not understood.
+const USAGE: u8 = 64;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (mode, rest) = match arguments.split_first() {
+        Some((mode, rest)) => (mode.as_str(), rest),
+        None => ("", arguments.as_slice()),
+    };
+    match mode {
+        "forward" => forward::run(rest),
+        "attest" => attest::run(rest),
+        _ => {
+            eprintln!("relay: say forward or attest");
+            ExitCode::from(USAGE)
+        }
+    }
+}
