@@ -2,6 +2,7 @@
 //! beyond sums and rates. What is not known is null, never 0 and never an empty string; unknown keys are accepted, since a
 //! later version may have written them.
 
+pub use crate::evaluation::LockRecord;
 use crate::ids::{CaseId, Digest, RunId, TrialId};
 use crate::results::statistics::wilson;
 use crate::verdict::{Check, Counts, Outcome, Reason, Stop};
@@ -128,15 +129,6 @@ pub struct EvaluationRecord {
     pub reproducible: bool,
     /// The host process.
     pub command: Vec<String>,
-}
-
-/// A dependency lock.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct LockRecord {
-    /// Relative to the package.
-    pub path: String,
-    /// 64 hexadecimal digits.
-    pub sha256: String,
 }
 
 /// What was tried.

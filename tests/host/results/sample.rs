@@ -60,8 +60,8 @@ pub fn record(run: &str) -> RunRecord {
             digest: Digest::of(b"package"),
             policy: Digest::of(b"policy"),
             lock: Some(LockRecord {
-                path: "requirements.lock".to_owned(),
-                sha256: Digest::of(b"lock").hex().to_owned(),
+                path: "requirements.lock".into(),
+                sha256: Digest::of(b"lock"),
             }),
             reproducible: true,
             command: vec!["python3".to_owned(), "evaluation.py".to_owned()],
