@@ -1,11 +1,55 @@
 //! The policy: what the target gets and may do. Two types: as written (`written.rs`), and checked (here). After loading
 //! no string is left that has a unit or a rule. Knows nothing of Docker, of processes or of the network.
 
+pub mod arguments;
+mod builtin;
+mod checked;
+pub mod credential;
+mod drills;
+#[cfg(test)]
+mod example;
+mod forms;
+mod gateways;
+pub mod glob;
+mod problem;
+mod route;
+mod sandbox;
+mod shape;
+mod target;
+#[cfg(test)]
+mod tests;
+pub mod units;
+mod written;
+
+use crate::exit::Refusal;
 use crate::ids::Digest;
-use camino::Utf8PathBuf;
+use camino::{Utf8Path, Utf8PathBuf};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+pub use written::FILE;
+
+/// Reads and checks the policy of an evaluation package: the built-in pieces, `policy.json` over them, and each overlay
+/// (`--policy FILE`) over that.
+///
+/// # Errors
+/// A refusal with every problem: file and JSON pointer, what was found, what would do.
+pub fn load(package: &Utf8Path, overlays: &[Utf8PathBuf]) -> Result<Policy, Refusal> {
+    let written = written::Written::read(package, overlays)?;
+    let lock = written.place("/evaluation/lock");
+    let policy = checked::check(written)?;
+    checked::look_at_files(package, &policy, lock)?;
+    Ok(policy)
+}
+
+/// Checks one policy document as if it were a package's `policy.json`, without looking at any file that it names.
+///
+/// # Errors
+/// As [`load`].
+pub fn parse(text: &[u8]) -> Result<Policy, Refusal> {
+    checked::check(written::Written::parse(text)?)
+}
 
 /// A policy that was merged and checked whole.
 #[derive(Debug, Clone)]
