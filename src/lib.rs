@@ -28,3 +28,5 @@ pub mod verdict;
 pub mod evaluation;
 
 pub mod results;
+
+pub mod report;

@@ -1,4 +1,5 @@
 //! Stored runs as a user meets them: read back, listed, shown, compared. No engine is asked.
 
+mod look;
 mod read;
 mod sample;

@@ -59,10 +59,7 @@ pub fn record(run: &str) -> RunRecord {
             name: "refund-desk".to_owned(),
             digest: Digest::of(b"package"),
             policy: Digest::of(b"policy"),
-            lock: Some(LockRecord {
-                path: "requirements.lock".into(),
-                sha256: Digest::of(b"lock"),
-            }),
+            lock: Some(LockRecord { path: "requirements.lock".into(), sha256: Digest::of(b"lock") }),
             reproducible: true,
             command: vec!["python3".to_owned(), "evaluation.py".to_owned()],
         },
