@@ -60,16 +60,19 @@ impl Launch<'_> {
             path.push(":");
             path.push(inherited);
         }
+        // A script's own interpreter is protected from its first line on; one that launches something (`-m poetry run …`)
+        // is not, since the program that comes after it needs the streams.
+        let script = is_python(name) && arguments.first().is_some_and(|argument| !argument.starts_with('-'));
         let environment = environment
             .with("PYTHONPATH", path)
             .with("PYTHONDONTWRITEBYTECODE", "1")
-            .with("CRASHLAB_EVALUATION_PROCESS", "1");
+            .with("CRASHLAB_EVALUATION_PROCESS", if script { "script" } else { "import" });
         Program::new(self.executable(name), environment).args(arguments).folder(&self.package.root)
     }
 
     /// The program's path: `--python`, then the package's `.venv` (only beside a lock), stand in for python and python3.
     fn executable(&self, name: &str) -> Utf8PathBuf {
-        if matches!(name, "python" | "python3") {
+        if is_python(name) {
             let venv = self.package.root.join(".venv/bin/python");
             match self.python {
                 // A path is relative to where the user is, not to the package.
@@ -81,6 +84,10 @@ impl Launch<'_> {
         }
         if name.contains('/') { self.package.root.join(name) } else { Utf8PathBuf::from(name) }
     }
+}
+
+fn is_python(name: &str) -> bool {
+    matches!(name, "python" | "python3")
 }
 
 fn absolute(path: &Utf8Path) -> Utf8PathBuf {
