@@ -3,6 +3,7 @@
 
 pub mod arguments;
 mod builtin;
+pub mod cases;
 mod checked;
 pub mod credential;
 mod drills;
@@ -28,6 +29,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+pub use cases::{Case, load_cases, parse_cases, select};
 pub use written::FILE;
 
 /// Reads and checks the policy of an evaluation package: the built-in pieces, `policy.json` over them, and each overlay
