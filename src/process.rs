@@ -12,6 +12,7 @@ use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::PathBuf;
 use std::process::ExitStatus;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -127,7 +128,14 @@ impl Program {
         let handle = expression.start().map_err(not_started)?;
         // The expression holds the child's ends; a reader sees the end only once they are gone here.
         drop(expression);
-        Ok(Child { program: self.name(), handle, input: Some(input), output: Some(output), errors: Some(errors) })
+        Ok(Child {
+            program: self.name(),
+            handle,
+            input: Some(input),
+            output: Some(output),
+            errors: Some(errors),
+            gone: AtomicBool::new(false),
+        })
     }
 
     /// Runs it to its end.
@@ -217,6 +225,8 @@ pub struct Child {
     input: Option<PipeWriter>,
     output: Option<PipeReader>,
     errors: Option<PipeReader>,
+    /// Its group was killed after its end was seen: from then on the number may be somebody else's.
+    gone: AtomicBool,
 }
 
 impl Child {
@@ -269,18 +279,24 @@ impl Child {
 
     /// Kills its whole process group. A program that has ended is no error.
     pub fn kill(&self) {
+        if self.gone.load(Ordering::SeqCst) {
+            return;
+        }
         for pid in self.handle.pids() {
             if let Some(group) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
                 let _ = kill_process_group(group, Signal::KILL);
             }
         }
         let _ = self.handle.kill();
+        if !matches!(self.handle.try_wait(), Ok(None)) {
+            self.gone.store(true, Ordering::SeqCst);
+        }
     }
 }
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // Also after its end: a grandchild may still be there, and the group's number is not used again while it is.
+        // Also after its end, once: a grandchild may still be there, and the group's number is not used again while it is.
         self.kill();
     }
 }

@@ -8,4 +8,5 @@
     reason = "clippy takes only the test functions themselves for tests, not what helps them"
 )]
 
+mod evaluation;
 mod results;
