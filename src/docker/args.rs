@@ -38,6 +38,8 @@ pub struct ContainerSpec {
     pub interactive: bool,
     /// Numeric user and group.
     pub user: (u32, u32),
+    /// What it calls itself.
+    pub host_name: String,
     /// Where it starts; the image's own where none is given.
     pub folder: Option<String>,
     /// What it may use.
@@ -48,8 +50,8 @@ pub struct ContainerSpec {
     pub read_only: Vec<(String, String)>,
     /// Declared, and no secret.
     pub environment: BTreeMap<String, String>,
-    /// A file (0600) with further variables: the tokens.
-    pub environment_file: Option<String>,
+    /// A file (0600) with further variables, the tokens, and their names.
+    pub environment_file: Option<(String, Vec<String>)>,
     /// Where it is attached.
     pub network: Attachment,
     /// One of the engine's runtimes.
@@ -135,6 +137,7 @@ fn isolation(spec: &ContainerSpec) -> Vec<String> {
     args.extend(words(&["--init", "--no-healthcheck", "--stop-signal", "SIGKILL", "--ipc", "private"]));
     // The default json-file log grows without bound on the host's disk; attaching works without one.
     args.extend(words(&["--log-driver", "none"]));
+    args.extend(["--hostname".to_owned(), spec.host_name.clone()]);
     if let Some(folder) = &spec.folder {
         args.extend(["--workdir".to_owned(), folder.clone()]);
     }
@@ -196,7 +199,7 @@ fn environment(spec: &ContainerSpec) -> Vec<String> {
     for (name, value) in &spec.environment {
         args.extend(["--env".to_owned(), format!("{name}={value}")]);
     }
-    if let Some(file) = &spec.environment_file {
+    if let Some((file, _)) = &spec.environment_file {
         args.extend(["--env-file".to_owned(), file.clone()]);
     }
     args

@@ -1,0 +1,226 @@
+//! The sandbox of a policy as a container: what the engine is asked for, and the comparison with what it says it did. A
+//! difference is a named shortfall, and a warning of the client is one too: Docker drops some limits with only that.
+
+use crate::docker::ContainerState;
+use crate::docker::args::{Attachment, ContainerBounds, ContainerSpec, Tmpfs};
+use crate::policy::{Policy, Sandbox};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The environment that every target has beside the image's own and the declared one.
+const HOST_NAME: &str = "target";
+
+/// A requirement that the engine does not enforce.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Shortfall {
+    /// Its name.
+    pub requirement: String,
+    /// What was asked for.
+    pub requested: String,
+    /// What was seen.
+    pub observed: Option<String>,
+    /// What would help on this engine.
+    pub hint: Option<String>,
+}
+
+impl Shortfall {
+    /// A difference between what was asked for and what was seen.
+    pub fn new(requirement: &str, requested: impl Into<String>, observed: impl Into<String>) -> Self {
+        let hint = hint_for(requirement).map(str::to_owned);
+        Self { requirement: requirement.to_owned(), requested: requested.into(), observed: Some(observed.into()), hint }
+    }
+}
+
+/// What would help, by requirement.
+fn hint_for(requirement: &str) -> Option<&'static str> {
+    Some(match requirement {
+        "memory" | "memory_swap" => {
+            "the kernel needs the memory controller with swap accounting (cgroup_enable=memory swapaccount=1)"
+        }
+        "cpus" => "the kernel needs the cpu controller with CFS bandwidth control, delegated to the engine",
+        "processes" => "the kernel needs the pids controller, delegated to the engine",
+        "seccomp" => "the engine must run with its default seccomp profile",
+        "engine_warning" => "see what the engine cannot do with: crashlab doctor",
+        _ => return None,
+    })
+}
+
+/// What a sandbox consists of beside the policy.
+#[derive(Debug, Clone)]
+pub struct Furnishing<'a> {
+    /// The image's id.
+    pub image: &'a str,
+    /// The snapshot's content on the host.
+    pub source: &'a str,
+    /// Where it is attached.
+    pub network: Attachment,
+    /// Set beside the policy's: `CRASHLAB_CASE`, URLs; no secret.
+    pub environment: BTreeMap<String, String>,
+    /// A file (0600) that holds the tokens, and the names in it.
+    pub environment_file: Option<(String, Vec<String>)>,
+}
+
+/// The container of a target under this policy; the scope gives it its name.
+pub fn spec(policy: &Policy, furnishing: Furnishing<'_>) -> ContainerSpec {
+    let sandbox = &policy.sandbox;
+    let mut environment = policy.target.env.clone();
+    environment.extend(furnishing.environment);
+    environment.insert("HOME".to_owned(), home(sandbox));
+    ContainerSpec {
+        name: String::new(),
+        labels: BTreeMap::new(),
+        image: furnishing.image.to_owned(),
+        command: policy.target.command.clone(),
+        interactive: true,
+        user: (sandbox.user.uid, sandbox.user.gid),
+        host_name: HOST_NAME.to_owned(),
+        folder: Some(policy.target.mount.clone()),
+        bounds: bounds(sandbox),
+        writable: sandbox
+            .writable
+            .iter()
+            .map(|it| Tmpfs { path: it.path.clone(), size: it.size, exec: it.exec })
+            .collect(),
+        read_only: vec![(furnishing.source.to_owned(), policy.target.mount.clone())],
+        environment,
+        environment_file: furnishing.environment_file,
+        network: furnishing.network,
+        runtime: sandbox.runtime.clone(),
+    }
+}
+
+fn bounds(sandbox: &Sandbox) -> ContainerBounds {
+    ContainerBounds {
+        memory: sandbox.memory,
+        milli_cpus: sandbox.milli_cpus,
+        processes: sandbox.processes,
+        open_files: sandbox.open_files,
+        shared_memory: sandbox.shared_memory,
+    }
+}
+
+/// The first writable place; `/` where there is none.
+fn home(sandbox: &Sandbox) -> String {
+    sandbox.writable.first().map_or_else(|| "/".to_owned(), |place| place.path.clone())
+}
+
+/// What the policy asks of a sandbox, for the record.
+pub fn requested(policy: &Policy) -> serde_json::Map<String, serde_json::Value> {
+    let sandbox = &policy.sandbox;
+    let writable: Vec<_> = sandbox
+        .writable
+        .iter()
+        .map(|it| serde_json::json!({"path": it.path, "size": it.size, "exec": it.exec}))
+        .collect();
+    let value = serde_json::json!({
+        "user": format!("{}:{}", sandbox.user.uid, sandbox.user.gid),
+        "root": "read_only",
+        "source": "read_only",
+        "capabilities": "none",
+        "no_new_privileges": true,
+        "seccomp": "default",
+        "cpus": format!("{}.{:03}", sandbox.milli_cpus / 1000, sandbox.milli_cpus % 1000),
+        "memory": sandbox.memory,
+        "memory_swap": sandbox.memory,
+        "processes": sandbox.processes,
+        "open_files": sandbox.open_files,
+        "core_size": 0,
+        "shared_memory": sandbox.shared_memory,
+        "wall_time_ms": u64::try_from(sandbox.wall_time.as_millis()).unwrap_or(u64::MAX),
+        "output": sandbox.output,
+        "writable": writable,
+        "network": if policy.operations.is_empty() && policy.gateways.is_empty() { "none" } else { "relay" },
+        "runtime": sandbox.runtime,
+    });
+    match value {
+        serde_json::Value::Object(map) => map,
+        _ => serde_json::Map::new(),
+    }
+}
+
+/// Where what the engine says of a container differs from what it was asked for.
+pub fn compare(spec: &ContainerSpec, state: &ContainerState, warnings: &[String], image_env: &[String]) -> Vec<Shortfall> {
+    let mut shortfalls: Vec<Shortfall> =
+        warnings.iter().map(|line| Shortfall::new("engine_warning", "none", line.clone())).collect();
+    let mut expect = |requirement: &str, requested: String, observed: String| {
+        if requested != observed {
+            shortfalls.push(Shortfall::new(requirement, requested, observed));
+        }
+    };
+    let host = &state.host_config;
+    let ContainerBounds { memory, milli_cpus, processes, open_files, shared_memory } = &spec.bounds;
+    expect("user", format!("{}:{}", spec.user.0, spec.user.1), state.config.user.clone());
+    expect("memory", memory.to_string(), host.memory.to_string());
+    expect("memory_swap", memory.to_string(), host.memory_swap.to_string());
+    expect("cpus", (milli_cpus * 1_000_000).to_string(), host.nano_cpus.to_string());
+    expect("processes", processes.to_string(), host.pids_limit.unwrap_or(0).to_string());
+    expect("shared_memory", shared_memory.to_string(), host.shm_size.to_string());
+    for (requirement, name, value) in [("open_files", "nofile", *open_files), ("core_size", "core", 0), ("message_queues", "msgqueue", 0)] {
+        let limit = host.ulimits.iter().flatten().find(|limit| limit.name == name);
+        let seen = limit.map_or_else(|| "not set".to_owned(), |limit| format!("{}:{}", limit.soft, limit.hard));
+        expect(requirement, format!("{value}:{value}"), seen);
+    }
+    expect("root", "read_only true".to_owned(), format!("read_only {}", host.readonly_rootfs));
+    expect("privileged", "false".to_owned(), host.privileged.to_string());
+    expect("capabilities", "drop ALL, add none".to_owned(), capabilities(state));
+    let options: Vec<&str> = host.security_opt.iter().flatten().map(String::as_str).collect();
+    expect("no_new_privileges", "no-new-privileges".to_owned(), options.join(" "));
+    expect("log_driver", "none".to_owned(), host.log_config.driver.clone());
+    expect("ipc", "private".to_owned(), host.ipc_mode.clone());
+    expect("namespaces", String::new(), format!("{}{}{}", host.pid_mode, host.uts_mode, host.userns_mode));
+    expect("network", network(spec), host.network_mode.clone());
+    expect("devices", "0".to_owned(), host.devices.iter().flatten().count().to_string());
+    expect("writable", writable(spec), mounted_writable(state));
+    expect("read_only_mounts", read_only(spec), mounted_read_only(state));
+    expect("volumes", "0".to_owned(), state.mounts.iter().filter(|mount| mount.kind == "volume").count().to_string());
+    if let Some(runtime) = &spec.runtime {
+        expect("runtime", runtime.clone(), host.runtime.clone());
+    }
+    shortfalls.extend(foreign_environment(spec, state, image_env));
+    shortfalls
+}
+
+fn capabilities(state: &ContainerState) -> String {
+    let drop: Vec<&str> = state.host_config.cap_drop.iter().flatten().map(String::as_str).collect();
+    let add: Vec<&str> = state.host_config.cap_add.iter().flatten().map(String::as_str).collect();
+    format!("drop {}, add {}", drop.join(" "), if add.is_empty() { "none".to_owned() } else { add.join(" ") })
+}
+
+fn network(spec: &ContainerSpec) -> String {
+    match &spec.network {
+        Attachment::None => "none".to_owned(),
+        Attachment::Network { network, .. } => network.clone(),
+    }
+}
+
+fn writable(spec: &ContainerSpec) -> String {
+    spec.writable.iter().map(|it| it.path.as_str()).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(" ")
+}
+
+fn mounted_writable(state: &ContainerState) -> String {
+    let tmpfs = state.host_config.tmpfs.iter().flatten().map(|(path, _)| path.as_str());
+    let mounts = state.mounts.iter().filter(|mount| mount.writable).map(|mount| mount.destination.as_str());
+    tmpfs.chain(mounts).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(" ")
+}
+
+fn read_only(spec: &ContainerSpec) -> String {
+    spec.read_only.iter().map(|(_, place)| place.as_str()).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(" ")
+}
+
+fn mounted_read_only(state: &ContainerState) -> String {
+    let places = state.mounts.iter().filter(|mount| !mount.writable).map(|mount| mount.destination.as_str());
+    places.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(" ")
+}
+
+/// A variable that neither the policy, nor the image, nor this room put there; its value is nobody's business.
+fn foreign_environment(spec: &ContainerSpec, state: &ContainerState, image_env: &[String]) -> Vec<Shortfall> {
+    let name_of = |entry: &String| entry.split('=').next().unwrap_or_default().to_owned();
+    let image: BTreeSet<String> = image_env.iter().map(name_of).collect();
+    let known = |name: &String| {
+        spec.environment.contains_key(name)
+            || image.contains(name)
+            || matches!(name.as_str(), "PATH" | "HOSTNAME" | "HOME")
+            || spec.environment_file.as_ref().is_some_and(|(_, names)| names.contains(name))
+    };
+    let names = state.config.env.iter().flatten().map(name_of).filter(|name| !known(name));
+    names.map(|name| Shortfall::new("environment", "declared names only", name)).collect()
+}

@@ -1,0 +1,200 @@
+//! The target's container in three states: `Created → Running → Exited`. Only `Exited` can be observed, so that a verifier
+//! cannot look while the agent lives. Ending goes through the engine: killing the client would leave the work running.
+
+use super::output::{Captured, Event, capture};
+use crate::docker::{ContainerState, Docker};
+use crate::ids::ContainerId;
+use crate::interrupt::Interrupt;
+use crate::process::Child;
+use crate::verdict::{Stop, StopReason};
+use anyhow::{Context, Result, bail};
+use std::io::Write as _;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+/// How often the watcher looks at the stop flag.
+const GLANCE: Duration = Duration::from_millis(100);
+/// How long a start may take on a busy engine; it is not charged to the target's time.
+const START: Duration = Duration::from_secs(120);
+/// How long the engine may take to have a killed container dead, and the client to end.
+const DEATH: Duration = Duration::from_secs(30);
+/// Signals end a process with 128 and their number; the classic ones go to 31.
+const SIGNALS: std::ops::RangeInclusive<i32> = 129..=159;
+
+/// A target that has not started.
+#[derive(Debug)]
+pub struct Created {
+    /// Its container.
+    pub id: ContainerId,
+}
+
+/// What bounds a running target.
+#[derive(Debug, Clone)]
+pub struct Watch {
+    /// From its start as the engine tells it.
+    pub wall_time: Duration,
+    /// Bytes of each stream.
+    pub output: u64,
+    /// Ends it early.
+    pub stop: Interrupt,
+}
+
+/// A target that runs.
+#[derive(Debug)]
+pub struct Running {
+    id: ContainerId,
+    client: Child,
+    begun: Instant,
+    events: Receiver<Event>,
+    stdout: JoinHandle<Captured>,
+    stderr: JoinHandle<Captured>,
+}
+
+/// Why we ended a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    ByItself,
+    WallTime,
+    OutputLimit,
+    Interrupted,
+}
+
+/// A target that is confirmed dead.
+#[derive(Debug, Clone)]
+pub struct Exited {
+    /// How it stopped; none where the command was interrupted.
+    pub stop: Option<Stop>,
+    /// Standard output.
+    pub stdout: Captured,
+    /// Standard error.
+    pub stderr: Captured,
+    /// The target's own time, as the engine tells it.
+    pub duration: Duration,
+    /// What else is to be known: a child that was killed for memory.
+    pub diagnostics: Vec<String>,
+}
+
+impl Created {
+    /// Starts it with this input; its streams are read from the first byte on.
+    ///
+    /// # Errors
+    /// Where the docker client cannot be started.
+    pub fn start(self, docker: &Docker, input: Vec<u8>, watch: &Watch) -> Result<Running> {
+        let mut client = docker.start_attached(&self.id, true)?;
+        let (sender, events) = channel();
+        let output = client.take_output().context("the docker client has no standard output")?;
+        let errors = client.take_errors().context("the docker client has no standard error")?;
+        if let Some(mut pipe) = client.take_input() {
+            // In a thread: a target that never reads must not hold us up. Dropping the pipe is the end of file.
+            std::thread::spawn(move || pipe.write_all(&input));
+        }
+        Ok(Running {
+            id: self.id,
+            client,
+            begun: Instant::now(),
+            events,
+            stdout: capture(output, watch.output, sender.clone()),
+            stderr: capture(errors, watch.output, sender),
+        })
+    }
+}
+
+impl Running {
+    /// Waits for its end, or ends it at a limit; gives it back confirmed dead.
+    ///
+    /// # Errors
+    /// Where the engine loses it, cannot start it, or cannot end it.
+    pub fn watch(self, docker: &Docker, watch: &Watch) -> Result<Exited> {
+        let ended = self.until_end(docker, watch)?;
+        if ended != Ended::ByItself {
+            docker.kill(&self.id)?;
+        }
+        let state = confirmed_dead(docker, &self.id)?;
+        // The streams end with the container; a client that does not is killed when it is dropped.
+        let _ = self.client.wait(Instant::now() + DEATH, None);
+        drop(self.client);
+        let captured = |reader: JoinHandle<Captured>| reader.join().ok().context("a stream reader ended early");
+        let (stdout, stderr) = (captured(self.stdout)?, captured(self.stderr)?);
+        if state.state.started_at.starts_with("0001-") {
+            let words = if state.state.error.is_empty() { String::from_utf8_lossy(&stderr.kept) } else { (&state.state.error).into() };
+            bail!("the engine did not start the target: {}", words.trim());
+        }
+        let (stop, diagnostics) = judge(ended, &state);
+        Ok(Exited { stop, stdout, stderr, duration: life_time(&state), diagnostics })
+    }
+
+    fn until_end(&self, docker: &Docker, watch: &Watch) -> Result<Ended> {
+        let mut deadline = self.begun + watch.wall_time;
+        let mut open = 2;
+        loop {
+            if open == 0 {
+                return Ok(Ended::ByItself);
+            }
+            match self.events.recv_timeout(GLANCE.min(deadline.saturating_duration_since(Instant::now()))) {
+                Ok(Event::OverLimit) => return Ok(Ended::OutputLimit),
+                Ok(Event::Ended) => open -= 1,
+                Err(RecvTimeoutError::Disconnected) => return Ok(Ended::ByItself),
+                Err(RecvTimeoutError::Timeout) if watch.stop.is_raised() => return Ok(Ended::Interrupted),
+                Err(RecvTimeoutError::Timeout) if Instant::now() >= deadline => match self.time_left(docker, watch)? {
+                    left if left.is_zero() => return Ok(Ended::WallTime),
+                    left => deadline = Instant::now() + left,
+                },
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    /// The start of a container takes its time, which is not the target's: the engine says when it was.
+    fn time_left(&self, docker: &Docker, watch: &Watch) -> Result<Duration> {
+        let state = docker.inspect_containers(&[&self.id])?.pop().context("the target's container is gone")?;
+        match humantime::parse_rfc3339(&state.state.started_at) {
+            Ok(started) if !state.state.started_at.starts_with("0001-") => {
+                let lived = SystemTime::now().duration_since(started).unwrap_or_default();
+                Ok(watch.wall_time.saturating_sub(lived))
+            }
+            _ if self.begun.elapsed() > START => bail!("the engine did not start the target within {START:?}"),
+            _ => Ok(GLANCE),
+        }
+    }
+}
+
+/// Looks until the engine says that it is dead.
+fn confirmed_dead(docker: &Docker, id: &ContainerId) -> Result<ContainerState> {
+    let begun = Instant::now();
+    loop {
+        let state = docker.inspect_containers(&[id])?.pop().context("the target's container is gone")?;
+        if !state.state.running {
+            return Ok(state);
+        }
+        if begun.elapsed() > DEATH {
+            bail!("the target's container {id} is still alive");
+        }
+        // Both streams may be closed while the target lives on (it closed them): then its time is up as well.
+        docker.kill(id)?;
+    }
+}
+
+fn judge(ended: Ended, state: &ContainerState) -> (Option<Stop>, Vec<String>) {
+    let code = state.state.exit_code;
+    let oom = state.state.oom_killed;
+    let mut diagnostics = Vec::new();
+    let stop = match ended {
+        Ended::Interrupted => None,
+        Ended::WallTime => Some(Stop { reason: StopReason::WallTime, code: None }),
+        Ended::OutputLimit => Some(Stop { reason: StopReason::OutputLimit, code: None }),
+        Ended::ByItself if oom && code == 137 => Some(Stop { reason: StopReason::OutOfMemory, code: None }),
+        Ended::ByItself if SIGNALS.contains(&code) => Some(Stop { reason: StopReason::Signal, code: Some(code - 128) }),
+        Ended::ByItself => Some(Stop { reason: StopReason::Exited, code: Some(code) }),
+    };
+    if oom && stop.is_some_and(|stop| stop.reason != StopReason::OutOfMemory) {
+        diagnostics.push("a process of the target was killed for want of memory (sandbox.memory)".to_owned());
+    }
+    (stop, diagnostics)
+}
+
+fn life_time(state: &ContainerState) -> Duration {
+    let time = |text: &str| humantime::parse_rfc3339(text).ok();
+    let lived = time(&state.state.started_at).zip(time(&state.state.finished_at));
+    lived.and_then(|(started, finished)| finished.duration_since(started).ok()).unwrap_or_default()
+}
