@@ -51,7 +51,7 @@ pub struct Running {
     stderr: JoinHandle<Captured>,
 }
 
-/// Why we ended a target.
+/// Why it was time to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ended {
     ByItself,
@@ -159,7 +159,7 @@ impl Running {
     }
 }
 
-/// Looks until the engine says that it is dead.
+/// Looks until the engine says that it is dead. A client that ended before its container is the engine's trouble.
 fn confirmed_dead(docker: &Docker, id: &ContainerId) -> Result<ContainerState> {
     let begun = Instant::now();
     loop {
@@ -168,10 +168,10 @@ fn confirmed_dead(docker: &Docker, id: &ContainerId) -> Result<ContainerState> {
             return Ok(state);
         }
         if begun.elapsed() > DEATH {
+            docker.kill(id)?;
             bail!("the target's container {id} is still alive");
         }
-        // Both streams may be closed while the target lives on (it closed them): then its time is up as well.
-        docker.kill(id)?;
+        std::thread::sleep(GLANCE / 4);
     }
 }
 

@@ -1,0 +1,64 @@
+//! `crashlab run` as a script: each line of `run` is one step, in an order that provisions nothing before every refusal
+//! has had its chance, and that ends in the same clean-up whatever happened.
+
+mod accept;
+mod attempt;
+mod lab;
+mod progress;
+mod record;
+mod schedule;
+
+pub use accept::Accepted;
+
+use crate::cli::{Format, Global, Run};
+use crate::docker::Docker;
+use crate::exit::Exit;
+use crate::ids::RunId;
+use crate::interrupt::Interrupt;
+use crate::redact::Redactor;
+use crate::results::store::Store;
+use crate::scope::Scope;
+use crate::verdict::exit_of;
+use anyhow::{Context, Result};
+use progress::Progress;
+use std::io::Write;
+use std::time::SystemTime;
+
+/// Runs an evaluation; gives the exit code. The result goes to `out`, everything else to standard error.
+///
+/// # Errors
+/// A refusal (exit 2), or what kept the run from its first stored byte (exit 3).
+pub fn run(global: &Global, args: &Run, stop: &Interrupt, out: &mut dyn Write) -> Result<Exit> {
+    let accepted = accept::accept(args, stop)?;
+    let docker = Docker::new(stop);
+    let engine = accept::engine(&docker, &accepted)?;
+    let run = RunId::generate(SystemTime::now())?;
+    let redactor = Redactor::new(accepted.secrets.values().cloned().collect())?;
+    let store = Store::create(&global.results, &run, redactor.clone())?;
+    let scope = Scope::open(&run, store.path(), &global.results.join("scopes"), &docker)?;
+    let mut record = record::begin(&run, &accepted, &engine);
+    store.write_run(record.clone()).context("failed to write the run's first record")?;
+    let progress = Progress::new(global, &redactor, &accepted, &run);
+    let provisioned = lab::provision(&scope, &store, &accepted, &engine, &mut record, &progress);
+    let trials = match provisioned {
+        Ok(lab) => schedule::run_trials(&lab, &accepted, &progress),
+        Err(error) => accepted.trials.iter().map(|trial| record::unprovisioned(&trial.id, &error, stop)).collect(),
+    };
+    progress.cleaning();
+    let cleanup = scope.close();
+    progress.cleaned(&cleanup);
+    record::finish(&mut record, trials, &cleanup, stop);
+    let exit = exit_of(&record.counts, stop.signal(), !cleanup.failures.is_empty());
+    record.exit = Some(exit.code());
+    let written = store.write_run(record)?;
+    progress.end();
+    report(global, &written, &store, out)?;
+    Ok(exit)
+}
+
+fn report(global: &Global, record: &crate::results::record::RunRecord, store: &Store, out: &mut dyn Write) -> Result<()> {
+    match global.format {
+        Format::Json => crate::report::json(record, out),
+        _ => crate::report::human(record, store.path(), out),
+    }
+}

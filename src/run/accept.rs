@@ -1,0 +1,184 @@
+//! Everything that can refuse a run, in the order of what it costs: policy, trust, cases, target; then the first process of
+//! the evaluation, its credentials; last the engine. Nothing is written and no docker object exists when one refuses.
+
+use crate::cli;
+use crate::docker::{Docker, Engine};
+use crate::evaluation::{self, Declared, Host, Launch, Package, Trust};
+use crate::exit::Refusal;
+use crate::ids::TrialId;
+use crate::interrupt::Interrupt;
+use crate::policy::{self, Case, Policy};
+use crate::secret::HostSecret;
+use crate::snapshot;
+use anyhow::{Context, Result};
+use camino::Utf8PathBuf;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+/// A run that was accepted: all that it needs to know.
+pub struct Accepted {
+    /// Checked whole.
+    pub policy: Policy,
+    /// Trusted and digested.
+    pub package: Package,
+    /// The agent's folder.
+    pub target: Utf8PathBuf,
+    /// As it was named.
+    pub target_named: String,
+    /// In case, then repetition order.
+    pub trials: Vec<Planned>,
+    /// Repetitions of each case.
+    pub repeat: u32,
+    /// Trials at the same time.
+    pub jobs: u32,
+    /// `--fail-fast`.
+    pub fail_fast: bool,
+    /// `--retry-uncertain`.
+    pub retries: u32,
+    /// `--tag`.
+    pub tag: Option<String>,
+    /// Image of the dedicated builder.
+    pub buildkit: Option<String>,
+    /// `--python`.
+    pub python: Option<Utf8PathBuf>,
+    /// What the evaluation says of itself.
+    pub declared: Declared,
+    /// Variables that no evaluation process may have.
+    pub hidden: Vec<String>,
+    /// The first process, for the first trial that asks.
+    pub first: Mutex<Option<Host>>,
+    /// Each gateway's credential.
+    pub secrets: BTreeMap<String, HostSecret>,
+    /// Holds the evaluation's SDK as long as the run.
+    pub sdk: tempfile::TempDir,
+    /// Raised by a signal.
+    pub stop: Interrupt,
+}
+
+/// A trial that is to be run.
+#[derive(Debug, Clone)]
+pub struct Planned {
+    /// Which.
+    pub id: TrialId,
+    /// Its case.
+    pub case: std::sync::Arc<Case>,
+}
+
+/// Checks everything that needs no engine.
+///
+/// # Errors
+/// A [`Refusal`] for everything that the user can mend.
+pub fn accept(args: &cli::Run, stop: &Interrupt) -> Result<Accepted> {
+    let named = &args.evaluation;
+    let policy = policy::load(&named.evaluation, &named.policies)?;
+    let trust = Trust::from_flag(named.trust_evaluation_code.as_deref())?;
+    let package = evaluation::open(&named.evaluation, &policy)?;
+    evaluation::require_trust(&package, &policy, &trust)?;
+    let cases = policy::select(policy::load_cases(&package.root, &policy)?, &args.cases)?;
+    let repeat = args.repeat.unwrap_or(policy.repeat);
+    let trials = planned(cases, repeat);
+    let target_named = named.target.as_ref().unwrap_or(&policy.target.source).to_string();
+    let target = named.target.clone().unwrap_or_else(|| package.root.join(&policy.target.source));
+    snapshot::list(&snapshot_source(&target, &policy))?;
+    let sdk = sdk_folder()?;
+    let introduced = introduce(&policy, &package, args, &sdk, stop)?;
+    let secrets = evaluation::secrets(&policy, &introduced.declared, &package.root)?;
+    Ok(Accepted {
+        target,
+        target_named,
+        trials,
+        repeat,
+        jobs: args.jobs.unwrap_or_else(default_jobs),
+        fail_fast: args.fail_fast,
+        retries: args.retry_uncertain,
+        tag: args.tag.clone(),
+        buildkit: args.buildkit_image.clone(),
+        python: named.python.clone(),
+        declared: introduced.declared,
+        hidden: introduced.hidden,
+        first: Mutex::new(Some(introduced.host)),
+        secrets,
+        sdk,
+        stop: stop.clone(),
+        policy,
+        package,
+    })
+}
+
+fn introduce(
+    policy: &Policy,
+    package: &Package,
+    args: &cli::Run,
+    sdk: &tempfile::TempDir,
+    stop: &Interrupt,
+) -> Result<evaluation::Introduced> {
+    let sdk = camino::Utf8Path::from_path(sdk.path()).context("the temporary folder's path is not UTF-8")?;
+    let python = args.evaluation.python.as_deref();
+    let launch = Launch { package, policy, python, secrets_to_hide: &[], sdk, stop: Some(stop) };
+    evaluation::introduce(&launch).map_err(|error| Refusal::new(error.to_string()).at(package.root.as_str()).into())
+}
+
+fn sdk_folder() -> Result<tempfile::TempDir> {
+    let folder = tempfile::tempdir().context("failed to make a temporary folder")?;
+    let path = camino::Utf8Path::from_path(folder.path()).context("the temporary folder's path is not UTF-8")?;
+    evaluation::write_sdk(path)?;
+    Ok(folder)
+}
+
+/// What the snapshot is taken of.
+pub fn snapshot_source<'a>(target: &'a camino::Utf8Path, policy: &'a Policy) -> snapshot::Source<'a> {
+    snapshot::Source { source: target, files: &policy.target.files, limits: policy.target.limits }
+}
+
+/// In case, then repetition order.
+fn planned(cases: Vec<Case>, repeat: u32) -> Vec<Planned> {
+    let mut trials = Vec::new();
+    for case in cases {
+        let case = std::sync::Arc::new(case);
+        for repetition in 1..=repeat {
+            let id = TrialId { case: case.id.clone(), drill: None, repetition };
+            trials.push(Planned { id, case: case.clone() });
+        }
+    }
+    trials
+}
+
+/// Agents wait on a provider, not on the CPU: more than the cores of a small machine.
+fn default_jobs() -> u32 {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    u32::try_from(cores).unwrap_or(4).max(4)
+}
+
+/// Asks the engine who it is, and whether it can hold this run at all.
+///
+/// # Errors
+/// No client, no engine behind the endpoint, a runtime that it does not have, a remote engine where a gateway is needed.
+pub fn engine(docker: &Docker, accepted: &Accepted) -> Result<Engine> {
+    let engine = docker.engine().map_err(|error| no_engine(docker, &error))?;
+    if let Some(runtime) = &accepted.policy.sandbox.runtime
+        && !engine.runtimes.contains(runtime)
+    {
+        let known = engine.runtimes.join(", ");
+        return Err(Refusal::new(format!("the engine has no runtime {runtime:?}"))
+            .at("sandbox.runtime")
+            .hint(format!("it has: {known}"))
+            .into());
+    }
+    if !engine.endpoint.is_local() {
+        anyhow::bail!(
+            "the engine at {} (context {}) is not this machine's: its containers cannot reach the host's gateway, \
+             and it cannot mount the snapshot\nhint: use a local engine: docker context use default, or unset DOCKER_HOST",
+            engine.endpoint.address,
+            engine.endpoint.context
+        );
+    }
+    Ok(engine)
+}
+
+fn no_engine(docker: &Docker, error: &crate::docker::DockerError) -> anyhow::Error {
+    let place = match docker.endpoint() {
+        Ok(endpoint) => format!("no Docker engine answers at {} (context {})", endpoint.address, endpoint.context),
+        Err(_) => "no Docker engine answers".to_owned(),
+    };
+    anyhow::anyhow!("{place}: {error}\nhint: start it (systemctl start docker), or choose another one (docker context ls)")
+}

@@ -1,0 +1,117 @@
+//! What a run says on standard error while it goes on: a bar on a terminal, a line for each thing that matters elsewhere.
+//! Everything that a target, a case or the world said is redacted and neutral for a terminal before it gets here.
+
+use super::accept::Accepted;
+use crate::cli::{Color, Global};
+use crate::ids::RunId;
+use crate::redact::Redactor;
+use crate::results::record::TrialRecord;
+use crate::scope::Cleanup;
+use crate::verdict::Outcome;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::{IsTerminal as _, Write as _};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// The voice of a run.
+pub struct Progress {
+    quiet: bool,
+    bar: ProgressBar,
+    redactor: Redactor,
+    counts: Mutex<[u64; 3]>,
+}
+
+impl Progress {
+    /// Says what begins.
+    pub fn new(global: &Global, redactor: &Redactor, accepted: &Accepted, run: &RunId) -> Self {
+        let terminal = std::io::stderr().is_terminal() && !global.quiet && global.color != Color::Never;
+        let bar = if terminal { ProgressBar::new(accepted.trials.len() as u64) } else { ProgressBar::hidden() };
+        if terminal {
+            bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
+            let template = "{bar:24} {pos}/{len}  {msg}  {elapsed} (left {eta})";
+            bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar.enable_steady_tick(Duration::from_millis(200));
+        }
+        let progress = Self { quiet: global.quiet, bar, redactor: redactor.clone(), counts: Mutex::default() };
+        progress.say(&format!("run {run}: {} trials, {} at a time", accepted.trials.len(), accepted.jobs));
+        progress
+    }
+
+    /// A step before the first trial.
+    pub fn step(&self, what: &str) {
+        self.bar.set_message(what.to_owned());
+    }
+
+    /// What the user should know, also with `--quiet`.
+    pub fn warn_all(&self, warnings: &[String]) {
+        warnings.iter().for_each(|warning| self.line(&format!("warning: {warning}")));
+    }
+
+    /// A trial is over.
+    pub fn trial(&self, record: &TrialRecord) {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        match record.outcome {
+            Outcome::Passed => counts[0] += 1,
+            Outcome::Failed => counts[1] += 1,
+            Outcome::Uncertain | Outcome::NotRun => counts[2] += 1,
+        }
+        let [passed, failed, other] = *counts;
+        drop(counts);
+        self.bar.inc(1);
+        self.bar.set_message(format!("{passed} passed, {failed} failed, {other} not measured"));
+        let mut line = format!("{:>9}  {}", record.outcome.as_str(), record.trial);
+        if let Some(reason) = record.reason {
+            line = format!("{line}  ({}: {})", reason.as_str(), record.diagnostics.first().map_or("", String::as_str));
+        }
+        self.say(&line);
+    }
+
+    /// An uncertain trial is tried again.
+    pub fn retry(&self, record: &TrialRecord) {
+        self.say(&format!("    again  {} (attempt {} was uncertain)", record.trial, record.attempt));
+    }
+
+    /// The clean-up begins.
+    pub fn cleaning(&self) {
+        self.bar.set_message("cleaning up");
+    }
+
+    /// What the clean-up could not do is told in any case: kind, name, identity, reason, and what finishes it.
+    pub fn cleaned(&self, cleanup: &Cleanup) {
+        for (resource, reason) in &cleanup.kept {
+            self.line(&format!("kept {} {} ({}): {reason}", resource.kind.as_str(), resource.name, resource.handle()));
+        }
+        for failure in &cleanup.failures {
+            let (resource, reason) = (&failure.resource, &failure.reason);
+            self.line(&format!("error: {} {}: {reason}", resource.kind.as_str(), resource.name));
+            self.line(&format!("hint: finish it with: {}", failure.command));
+        }
+    }
+
+    /// Takes the bar away.
+    pub fn end(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    fn say(&self, text: &str) {
+        if !self.quiet {
+            self.line(text);
+        }
+    }
+
+    fn line(&self, text: &str) {
+        let text = neutral(&self.redactor.text("standard error", text));
+        if self.bar.is_hidden() {
+            // A closed standard error must not end a run.
+            let _ = writeln!(std::io::stderr(), "{text}");
+        } else {
+            self.bar.println(text);
+        }
+    }
+}
+
+/// Without control characters: nothing that a target says may move the cursor or set a title.
+fn neutral(text: &str) -> String {
+    let safe = |c: char| if c.is_control() && c != '\n' { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(safe).collect()
+}

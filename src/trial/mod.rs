@@ -1,0 +1,79 @@
+//! One trial's machinery: its sandbox prepared (network, relay, container, the engine's word compared with the policy), the
+//! target run to its confirmed end, an observation out. It judges nothing and stores nothing.
+
+mod output;
+pub mod sandbox;
+pub mod target;
+
+pub use output::Captured;
+pub use sandbox::Shortfall;
+pub use target::{Created, Exited, Watch};
+
+use crate::docker::args::Attachment;
+use crate::ids::{ContainerId, NetworkId};
+use crate::policy::Policy;
+use crate::scope::{Scope, Subnet};
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+
+/// What all trials of a run share.
+#[derive(Debug)]
+pub struct Ground<'a> {
+    /// Who creates, records and removes.
+    pub scope: &'a Scope,
+    /// What is asked for.
+    pub policy: &'a Policy,
+    /// The image's id.
+    pub image: String,
+    /// The image's own environment.
+    pub image_env: Vec<String>,
+    /// The snapshot's content on the host.
+    pub source: String,
+}
+
+
+/// The engine's objects of one trial.
+#[derive(Debug, Default)]
+pub struct Objects {
+    /// Target and relay.
+    pub containers: Vec<ContainerId>,
+    /// The target's network.
+    pub networks: Vec<NetworkId>,
+    /// Given back once the network is gone.
+    pub subnets: Vec<Subnet>,
+}
+
+impl Objects {
+    /// Removes them behind the trial; failures are the scope's to report.
+    pub fn release(self, scope: &Scope) {
+        scope.release(&self.containers, &self.networks);
+        self.subnets.into_iter().for_each(|subnet| scope.give_back(subnet));
+    }
+}
+
+/// Creates the target's container without a network and compares what the engine says of it.
+///
+/// # Errors
+/// What the engine says.
+pub fn prepare(ground: &Ground<'_>, objects: &mut Objects, environment: BTreeMap<String, String>) -> Result<(Created, Vec<Shortfall>)> {
+    let furnishing = sandbox::Furnishing {
+        image: &ground.image,
+        source: &ground.source,
+        network: Attachment::None,
+        environment,
+        environment_file: None,
+    };
+    create(ground, objects, sandbox::spec(ground.policy, furnishing))
+}
+
+fn create(
+    ground: &Ground<'_>,
+    objects: &mut Objects,
+    spec: crate::docker::args::ContainerSpec,
+) -> Result<(Created, Vec<Shortfall>)> {
+    let made = ground.scope.container("target", spec.clone(), false)?;
+    objects.containers.push(made.id.clone());
+    let state = ground.scope.docker().inspect_containers(&[&made.id])?.pop().context("the target's container is gone")?;
+    let shortfalls = sandbox::compare(&spec, &state, &made.warnings, &ground.image_env);
+    Ok((Created { id: made.id }, shortfalls))
+}
