@@ -22,11 +22,16 @@ pub mod relay;
 pub mod gateway;
 pub mod image;
 pub mod scope;
+pub mod snapshot;
 
 pub mod verdict;
 
 pub mod evaluation;
+pub mod trial;
 
 pub mod results;
 
 pub mod report;
+
+pub mod commands;
+pub mod run;

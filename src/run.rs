@@ -56,7 +56,12 @@ pub fn run(global: &Global, args: &Run, stop: &Interrupt, out: &mut dyn Write) -
     Ok(exit)
 }
 
-fn report(global: &Global, record: &crate::results::record::RunRecord, store: &Store, out: &mut dyn Write) -> Result<()> {
+fn report(
+    global: &Global,
+    record: &crate::results::record::RunRecord,
+    store: &Store,
+    out: &mut dyn Write,
+) -> Result<()> {
     match global.format {
         Format::Json => crate::report::json(record, out),
         _ => crate::report::human(record, store.path(), out),

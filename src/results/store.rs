@@ -127,6 +127,14 @@ impl Store {
         Ok(record)
     }
 
+    /// Keeps the manifest of the target's snapshot with the run.
+    ///
+    /// # Errors
+    /// Where the disk refuses.
+    pub fn keep_manifest(&self, manifest: &str) -> Result<()> {
+        self.run.replace("snapshot.json", &self.redactor.bytes("snapshot.json", manifest.as_bytes()))
+    }
+
     /// The folder of a trial, empty. What an earlier attempt left there is kept in `attempt-K/`.
     ///
     /// # Errors

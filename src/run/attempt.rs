@@ -203,7 +203,10 @@ fn run_target(
         story.facts.sandbox_unproven = true;
         for shortfall in &shortfalls {
             let observed = shortfall.observed.as_deref().unwrap_or("nothing");
-            story.tell(format!("sandbox: {}: requested {}, observed {observed}", shortfall.requirement, shortfall.requested));
+            story.tell(format!(
+                "sandbox: {}: requested {}, observed {observed}",
+                shortfall.requirement, shortfall.requested
+            ));
         }
         lab.shortfalls.lock().unwrap_or_else(PoisonError::into_inner).extend(shortfalls);
         return None;
@@ -214,7 +217,8 @@ fn run_target(
         return None;
     }
     let policy = &lab.accepted.policy;
-    let watch = Watch { wall_time: policy.sandbox.wall_time, output: policy.sandbox.output, stop: lab.accepted.stop.clone() };
+    let watch =
+        Watch { wall_time: policy.sandbox.wall_time, output: policy.sandbox.output, stop: lab.accepted.stop.clone() };
     let docker = lab.ground.scope.docker();
     let ran = input(&planned.case.input).and_then(|input| target.start(docker, input, &watch)?.watch(docker, &watch));
     drop(slot);

@@ -67,7 +67,12 @@ pub fn provision<'a>(
     })
 }
 
-fn get_image(scope: &Scope, accepted: &Accepted, snapshot: &snapshot::Snapshot, progress: &Progress) -> Result<TargetImage> {
+fn get_image(
+    scope: &Scope,
+    accepted: &Accepted,
+    snapshot: &snapshot::Snapshot,
+    progress: &Progress,
+) -> Result<TargetImage> {
     progress.step("image");
     let policy = &accepted.policy;
     let writable = &policy.sandbox.writable;

@@ -8,8 +8,8 @@ use crate::image::{Origin, TargetImage};
 use crate::interrupt::Interrupt;
 use crate::policy::{GatewayRule, Upstream};
 use crate::results::record::{
-    Cleanup, EngineRecord, EvaluationRecord, GatewayRecord, ImageOrigin, ImageRecord, Kept, LockRecord, Removed,
-    RunOutcome, RunRecord, SCHEMA, SandboxRecord, Shortfall, TargetRecord, TrialRecord, Usage, timestamp,
+    Cleanup, EngineRecord, EvaluationRecord, GatewayRecord, ImageOrigin, ImageRecord, Kept, Removed, RunOutcome,
+    RunRecord, SCHEMA, SandboxRecord, Shortfall, TargetRecord, TrialRecord, Usage, timestamp,
 };
 use crate::scope;
 use crate::snapshot::Snapshot;
@@ -50,12 +50,11 @@ pub fn begin(run: &RunId, accepted: &Accepted, engine: &Engine) -> RunRecord {
 }
 
 fn evaluation(accepted: &Accepted) -> EvaluationRecord {
-    let lock = accepted.package.lock.as_ref();
     EvaluationRecord {
         name: accepted.policy.name.clone(),
         digest: accepted.package.digest.clone(),
         policy: accepted.policy.digest.clone(),
-        lock: lock.map(|lock| LockRecord { path: lock.path.to_string(), sha256: lock.sha256.to_string() }),
+        lock: accepted.package.lock.clone(),
         reproducible: accepted.package.reproducible,
         command: accepted.policy.evaluation.command.clone(),
     }

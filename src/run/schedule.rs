@@ -42,7 +42,13 @@ pub fn run_trials(lab: &Lab<'_>, accepted: &Accepted, progress: &Progress) -> Ve
     done.into_iter().zip(trials).map(result).collect()
 }
 
-fn with_retries(lab: &Lab<'_>, planned: &Planned, retries: u32, progress: &Progress, halted: &AtomicBool) -> TrialRecord {
+fn with_retries(
+    lab: &Lab<'_>,
+    planned: &Planned,
+    retries: u32,
+    progress: &Progress,
+    halted: &AtomicBool,
+) -> TrialRecord {
     let mut left = retries;
     loop {
         let record = attempt::attempt(lab, planned, halted);

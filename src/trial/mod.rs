@@ -31,7 +31,6 @@ pub struct Ground<'a> {
     pub source: String,
 }
 
-
 /// The engine's objects of one trial.
 #[derive(Debug, Default)]
 pub struct Objects {
@@ -55,7 +54,11 @@ impl Objects {
 ///
 /// # Errors
 /// What the engine says.
-pub fn prepare(ground: &Ground<'_>, objects: &mut Objects, environment: BTreeMap<String, String>) -> Result<(Created, Vec<Shortfall>)> {
+pub fn prepare(
+    ground: &Ground<'_>,
+    objects: &mut Objects,
+    environment: BTreeMap<String, String>,
+) -> Result<(Created, Vec<Shortfall>)> {
     let furnishing = sandbox::Furnishing {
         image: &ground.image,
         source: &ground.source,
@@ -73,7 +76,8 @@ fn create(
 ) -> Result<(Created, Vec<Shortfall>)> {
     let made = ground.scope.container("target", spec.clone(), false)?;
     objects.containers.push(made.id.clone());
-    let state = ground.scope.docker().inspect_containers(&[&made.id])?.pop().context("the target's container is gone")?;
+    let state =
+        ground.scope.docker().inspect_containers(&[&made.id])?.pop().context("the target's container is gone")?;
     let shortfalls = sandbox::compare(&spec, &state, &made.warnings, &ground.image_env);
     Ok((Created { id: made.id }, shortfalls))
 }

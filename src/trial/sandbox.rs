@@ -138,7 +138,12 @@ pub fn requested(policy: &Policy) -> serde_json::Map<String, serde_json::Value> 
 }
 
 /// Where what the engine says of a container differs from what it was asked for.
-pub fn compare(spec: &ContainerSpec, state: &ContainerState, warnings: &[String], image_env: &[String]) -> Vec<Shortfall> {
+pub fn compare(
+    spec: &ContainerSpec,
+    state: &ContainerState,
+    warnings: &[String],
+    image_env: &[String],
+) -> Vec<Shortfall> {
     let mut shortfalls: Vec<Shortfall> =
         warnings.iter().map(|line| Shortfall::new("engine_warning", "none", line.clone())).collect();
     let mut expect = |requirement: &str, requested: String, observed: String| {
@@ -154,7 +159,9 @@ pub fn compare(spec: &ContainerSpec, state: &ContainerState, warnings: &[String]
     expect("cpus", (milli_cpus * 1_000_000).to_string(), host.nano_cpus.to_string());
     expect("processes", processes.to_string(), host.pids_limit.unwrap_or(0).to_string());
     expect("shared_memory", shared_memory.to_string(), host.shm_size.to_string());
-    for (requirement, name, value) in [("open_files", "nofile", *open_files), ("core_size", "core", 0), ("message_queues", "msgqueue", 0)] {
+    for (requirement, name, value) in
+        [("open_files", "nofile", *open_files), ("core_size", "core", 0), ("message_queues", "msgqueue", 0)]
+    {
         let limit = host.ulimits.iter().flatten().find(|limit| limit.name == name);
         let seen = limit.map_or_else(|| "not set".to_owned(), |limit| format!("{}:{}", limit.soft, limit.hard));
         expect(requirement, format!("{value}:{value}"), seen);
@@ -203,7 +210,13 @@ fn mounted_writable(state: &ContainerState) -> String {
 }
 
 fn read_only(spec: &ContainerSpec) -> String {
-    spec.read_only.iter().map(|(_, place)| place.as_str()).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(" ")
+    spec.read_only
+        .iter()
+        .map(|(_, place)| place.as_str())
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn mounted_read_only(state: &ContainerState) -> String {

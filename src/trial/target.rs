@@ -117,7 +117,11 @@ impl Running {
         let captured = |reader: JoinHandle<Captured>| reader.join().ok().context("a stream reader ended early");
         let (stdout, stderr) = (captured(self.stdout)?, captured(self.stderr)?);
         if state.state.started_at.starts_with("0001-") {
-            let words = if state.state.error.is_empty() { String::from_utf8_lossy(&stderr.kept) } else { (&state.state.error).into() };
+            let words = if state.state.error.is_empty() {
+                String::from_utf8_lossy(&stderr.kept)
+            } else {
+                (&state.state.error).into()
+            };
             bail!("the engine did not start the target: {}", words.trim());
         }
         let (stop, diagnostics) = judge(ended, &state);

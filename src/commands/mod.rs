@@ -1,0 +1,65 @@
+//! The subcommands: one file each, except `run`, which is a room of its own. Owns which command goes where, and how an
+//! error becomes an exit code: a refusal is 2, everything else that ended a command is 3.
+
+pub mod clean;
+
+use crate::cli::{Cli, Command, Format};
+use crate::exit::{Exit, Refusal};
+use crate::interrupt::Interrupt;
+use anyhow::Result;
+use clap::CommandFactory as _;
+use std::io::Write;
+
+/// Does what was asked for.
+///
+/// # Errors
+/// A [`Refusal`] (exit 2), or what ended the command (exit 3).
+pub fn dispatch(cli: Cli) -> Result<Exit> {
+    let out: &mut dyn Write = &mut std::io::stdout().lock();
+    let global = &cli.global;
+    match &cli.command {
+        Command::Run(args) => crate::run::run(global, args, &Interrupt::install()?, out),
+        Command::Clean(args) => clean::clean(global, args, &Interrupt::install()?, out),
+        Command::Completions(args) => completions(args.shell, out),
+        Command::Man => manual(out),
+        _ => Err(Refusal::new("this command is not there yet").into()),
+    }
+}
+
+/// Tells an error, and chooses the exit code.
+pub fn failed(format: Format, error: &anyhow::Error) -> Exit {
+    let refusal = error.downcast_ref::<Refusal>();
+    let exit = if refusal.is_some() { Exit::Refused } else { Exit::Uncertain };
+    let told = refusal.cloned().unwrap_or_else(|| as_refusal(error));
+    if format == Format::Json {
+        let document = serde_json::json!({
+            "schema": "crashlab.error/1", "exit": exit.code(), "message": told.message, "where": told.place, "hint": told.hint,
+        });
+        // A closed standard output ends output quietly.
+        let _ = writeln!(std::io::stdout(), "{document}");
+    }
+    let _ = writeln!(std::io::stderr(), "error: {told}");
+    exit
+}
+
+/// An error's chain in the form of a refusal: the lines that begin with `hint: ` are its hint.
+fn as_refusal(error: &anyhow::Error) -> Refusal {
+    let text = format!("{error:#}");
+    let (hints, words): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.starts_with("hint: "));
+    let hint = hints.first().map(|line| line.trim_start_matches("hint: ").to_owned());
+    Refusal { hint, ..Refusal::new(words.join("\n")) }
+}
+
+fn completions(shell: clap_complete::Shell, out: &mut dyn Write) -> Result<Exit> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "crashlab", &mut script);
+    let _ = out.write_all(&script);
+    Ok(Exit::Success)
+}
+
+fn manual(out: &mut dyn Write) -> Result<Exit> {
+    let mut page = Vec::new();
+    clap_mangen::Man::new(Cli::command()).render(&mut page)?;
+    let _ = out.write_all(&page);
+    Ok(Exit::Success)
+}
