@@ -10,7 +10,7 @@ mod schedule;
 
 pub use accept::Accepted;
 
-use crate::cli::{Format, Global, Run};
+use crate::cli::{Global, Run};
 use crate::docker::Docker;
 use crate::exit::Exit;
 use crate::ids::RunId;
@@ -52,18 +52,6 @@ pub fn run(global: &Global, args: &Run, stop: &Interrupt, out: &mut dyn Write) -
     record.exit = Some(exit.code());
     let written = store.write_run(record)?;
     progress.end();
-    report(global, &written, &store, out)?;
+    crate::report::run(global, &written, store.path(), out)?;
     Ok(exit)
-}
-
-fn report(
-    global: &Global,
-    record: &crate::results::record::RunRecord,
-    store: &Store,
-    out: &mut dyn Write,
-) -> Result<()> {
-    match global.format {
-        Format::Json => crate::report::json(record, out),
-        _ => crate::report::human(record, store.path(), out),
-    }
 }

@@ -15,7 +15,7 @@ use std::io::Write;
 /// # Errors
 /// A [`Refusal`] (exit 2), or what ended the command (exit 3).
 pub fn dispatch(cli: Cli) -> Result<Exit> {
-    let out: &mut dyn Write = &mut std::io::stdout().lock();
+    let out: &mut dyn Write = &mut crate::report::pipe::stdout();
     let global = &cli.global;
     match &cli.command {
         Command::Run(args) => crate::run::run(global, args, &Interrupt::install()?, out),

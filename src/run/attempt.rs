@@ -240,11 +240,6 @@ fn answer(stdout: &[u8]) -> Value {
     })
 }
 
-/// Whether an outcome says that the trial was measured.
-pub fn is_measured(outcome: Outcome) -> bool {
-    matches!(outcome, Outcome::Passed | Outcome::Failed)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -234,6 +234,8 @@ fn foreign_environment(spec: &ContainerSpec, state: &ContainerState, image_env: 
             || matches!(name.as_str(), "PATH" | "HOSTNAME" | "HOME")
             || spec.environment_file.as_ref().is_some_and(|(_, names)| names.contains(name))
     };
-    let names = state.config.env.iter().flatten().map(name_of).filter(|name| !known(name));
+    // An entry without a value takes a variable away: that is how the client's proxies are kept out.
+    let set = state.config.env.iter().flatten().filter(|entry| entry.contains('='));
+    let names = set.map(name_of).filter(|name| !known(name));
     names.map(|name| Shortfall::new("environment", "declared names only", name)).collect()
 }
