@@ -41,7 +41,11 @@ pub fn run(global: &Global, args: &Run, stop: &Interrupt, out: &mut dyn Write) -
     let progress = Progress::new(global, &redactor, &accepted, &run);
     let provisioned = lab::provision(&scope, &store, &accepted, &engine, &mut record, &progress);
     let trials = match provisioned {
-        Ok(lab) => schedule::run_trials(&lab, &accepted, &progress),
+        Ok(lab) => {
+            let trials = schedule::run_trials(&lab, &accepted, &progress);
+            record.sandbox.shortfalls = lab.shortfalls();
+            trials
+        }
         Err(error) => accepted.trials.iter().map(|trial| record::unprovisioned(&trial.id, &error, stop)).collect(),
     };
     progress.cleaning();

@@ -8,7 +8,7 @@ use crate::evaluation::{EvaluationError, Host, Launch, VerifyInput};
 use crate::results::record::{TrialRecord, timestamp};
 use crate::results::store::{TrialFile, TrialFolder};
 use crate::trial::{self, Exited, Objects, Watch};
-use crate::verdict::{self, Facts, Outcome};
+use crate::verdict::{self, Facts};
 use anyhow::{Context, Result};
 use camino::Utf8Path;
 use serde_json::Value;

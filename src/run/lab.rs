@@ -29,6 +29,13 @@ pub struct Lab<'a> {
     pub shortfalls: Mutex<BTreeSet<Shortfall>>,
 }
 
+impl Lab<'_> {
+    /// What the engine does not enforce, each once.
+    pub fn shortfalls(&self) -> Vec<crate::results::record::Shortfall> {
+        self.shortfalls.lock().unwrap_or_else(PoisonError::into_inner).iter().map(record::shortfall).collect()
+    }
+}
+
 /// Makes what all trials share, and writes into the record what is known of it.
 ///
 /// # Errors
