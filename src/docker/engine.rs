@@ -43,6 +43,13 @@ pub struct Endpoint {
     pub context: String,
 }
 
+impl Engine {
+    /// The first number of its version; 0 where it has none.
+    pub fn major_version(&self) -> u32 {
+        self.version.split('.').next().and_then(|number| number.parse().ok()).unwrap_or(0)
+    }
+}
+
 impl Endpoint {
     /// Whether the engine's networks are this host's: only then can a target's relay reach the gateway.
     pub fn is_local(&self) -> bool {

@@ -2,6 +2,7 @@
 //! target run to its confirmed end, an observation out. It judges nothing and stores nothing.
 
 mod output;
+pub mod relay;
 pub mod sandbox;
 pub mod target;
 

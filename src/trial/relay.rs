@@ -1,0 +1,143 @@
+//! The way from a target to the gateway: for each trial an internal network without a host address, which holds the target
+//! and its relay; for the run one internal network that holds relays only, whose bridge address is the gateway's. Owns the
+//! addresses on both; knows neither tokens nor requests.
+
+use super::{Ground, Objects};
+use crate::docker::Engine;
+use crate::docker::args::{Attachment, ContainerBounds, ContainerSpec, NetworkUse};
+use crate::ids::{ContainerId, NetworkId};
+use crate::relay::PROGRAM;
+use crate::scope::{Scope, Subnet};
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+
+/// Where a target finds its relay, and on which port.
+pub const GATEWAY_NAME: &str = "gateway";
+/// The relay's port on the target's network.
+pub const PORT: u16 = 8080;
+/// Prefix length of a target's network: the bridge's (inhibited) address, the relay, the target.
+const TARGET_BITS: u8 = 29;
+/// Prefix length of the relays' network: a thousand trials at once.
+const RELAYS_BITS: u8 = 22;
+/// The relay runs as nobody as well.
+const NOBODY: (u32, u32) = (65534, 65534);
+
+/// What all relays of a run share.
+#[derive(Debug)]
+pub struct RelayGround {
+    image: String,
+    network: NetworkId,
+    /// The relays' network.
+    pub subnet: Subnet,
+    isolated_mode: bool,
+}
+
+/// A trial's own network, with its relay in it.
+#[derive(Debug)]
+pub struct Link {
+    network: NetworkId,
+    subnet: Subnet,
+    /// Its relay.
+    pub relay: ContainerId,
+}
+
+impl RelayGround {
+    /// Makes the relay's image and the relays' network.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub fn make(scope: &Scope, engine: &Engine) -> Result<Self> {
+        let name = format!("crashlab/relay:{}", scope.run());
+        let tar = archive().context("failed to pack the relay's image")?;
+        let image = scope.image(&name, || Ok(scope.docker().import_image(tar, &name, &scope.labels("relay"))?));
+        let (network, subnet) = scope.network("relays", RELAYS_BITS, NetworkUse::Relays)?;
+        // The isolated gateway mode came with engine 28 (API 1.48).
+        let isolated_mode = engine.major_version() >= 28;
+        Ok(Self { image: image?.to_string(), network, subnet, isolated_mode })
+    }
+
+    /// The address that the gateway listens on: the relays' bridge, nothing else of the host.
+    pub fn gateway_address(&self) -> Ipv4Addr {
+        self.subnet.address(1)
+    }
+}
+
+/// A tar stream with one file: the relay's program.
+fn archive() -> Result<Vec<u8>> {
+    let mut header = tar::Header::new_gnu();
+    header.set_size(PROGRAM.len() as u64);
+    header.set_mode(0o755);
+    let mut archive = tar::Builder::new(Vec::new());
+    archive.append_data(&mut header, "relay", PROGRAM)?;
+    Ok(archive.into_inner()?)
+}
+
+impl Link {
+    /// Makes a trial's network and its relay, and starts the relay.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub fn make(
+        ground: &Ground<'_>,
+        relays: &RelayGround,
+        objects: &mut Objects,
+        gateway: SocketAddr,
+        nonce: &str,
+    ) -> Result<Self> {
+        let scope = ground.scope;
+        let use_ = NetworkUse::Target { isolated_mode: relays.isolated_mode };
+        let (network, subnet) = scope.network("target", TARGET_BITS, use_)?;
+        objects.networks.push(network.clone());
+        objects.subnets.push(subnet);
+        let spec = relay_spec(relays, subnet.address(2), gateway, nonce);
+        let relay = scope.container("relay", spec, true)?.id;
+        objects.containers.push(relay.clone());
+        // Engines before API 1.44 take one network at create.
+        scope.docker().connect(&network, &relay, &subnet.address(2).to_string())?;
+        scope.docker().start(&relay)?;
+        Ok(Self { network, subnet, relay })
+    }
+
+    /// How the target is attached: its own address, and the relay's in its hosts file; no name is ever asked for.
+    pub fn attachment(&self) -> Attachment {
+        Attachment::Network {
+            network: self.network.to_string(),
+            address: Some(self.subnet.address(3).to_string()),
+            hosts: vec![(GATEWAY_NAME.to_owned(), self.subnet.address(2).to_string())],
+        }
+    }
+}
+
+/// Where the target's requests go.
+pub fn base_url() -> String {
+    format!("http://{GATEWAY_NAME}:{PORT}")
+}
+
+fn relay_spec(relays: &RelayGround, address: Ipv4Addr, gateway: SocketAddr, nonce: &str) -> ContainerSpec {
+    let listen = SocketAddr::from((address, PORT)).to_string();
+    let command = ["/relay", "forward", "--listen", &listen, "--to", &gateway.to_string(), "--nonce", nonce];
+    ContainerSpec {
+        name: String::new(),
+        labels: BTreeMap::new(),
+        image: relays.image.clone(),
+        command: command.map(str::to_owned).to_vec(),
+        interactive: false,
+        user: NOBODY,
+        host_name: "relay".to_owned(),
+        folder: None,
+        bounds: ContainerBounds {
+            memory: 64 << 20,
+            milli_cpus: 1000,
+            processes: 1024,
+            open_files: 4096,
+            shared_memory: 1 << 20,
+        },
+        writable: Vec::new(),
+        read_only: Vec::new(),
+        environment: BTreeMap::new(),
+        environment_file: None,
+        network: Attachment::Network { network: relays.network.to_string(), address: None, hosts: Vec::new() },
+        runtime: None,
+    }
+}
