@@ -2,6 +2,9 @@
 //! error becomes an exit code: a refusal is 2, everything else that ended a command is 3.
 
 pub mod clean;
+pub mod list;
+pub mod remove;
+pub mod view;
 
 use crate::cli::{Cli, Command, Format};
 use crate::exit::{Exit, Refusal};
@@ -20,6 +23,9 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
     match &cli.command {
         Command::Run(args) => crate::run::run(global, args, &Interrupt::install()?, out),
         Command::Clean(args) => clean::clean(global, args, &Interrupt::install()?, out),
+        Command::View(args) => view::view(global, args, out),
+        Command::List => list::list(global, out),
+        Command::Remove(args) => remove::remove(global, args, std::time::SystemTime::now(), out),
         Command::Completions(args) => completions(args.shell, out),
         Command::Man => manual(out),
         _ => Err(Refusal::new("this command is not there yet").into()),

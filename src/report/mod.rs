@@ -4,8 +4,10 @@
 //! and exact in JSON. A form never changes a number: it shows what the record holds.
 
 pub mod human;
+pub mod junit;
 pub mod look;
 pub mod pipe;
+pub mod raw;
 pub mod table;
 pub mod text;
 
@@ -25,8 +27,9 @@ use std::io::Write;
 pub fn run(global: &Global, record: &RunRecord, path: &Utf8Path, out: &mut dyn Write) -> Result<()> {
     match global.format {
         Format::Json => json(record, out),
+        Format::Junit => junit::run(record, out),
         Format::Jsonl => Ok(()),
-        Format::Human | Format::Markdown | Format::Junit => human::run(record, path, &Look::of(global.color), out),
+        Format::Human | Format::Markdown => human::run(record, path, &Look::of(global.color), out),
     }
 }
 
@@ -37,4 +40,11 @@ pub fn run(global: &Global, record: &RunRecord, path: &Utf8Path, out: &mut dyn W
 pub fn json(value: &impl Serialize, out: &mut dyn Write) -> Result<()> {
     let bytes = crate::results::store::pretty(value)?;
     out.write_all(&bytes).context("failed to write to standard output")
+}
+
+/// A remark on standard error; standard output carries the result and nothing else.
+pub fn note(text: &str) {
+    let lines = text::safe_lines(text).join("\n");
+    // Nobody is left to be told where standard error is gone.
+    let _ = writeln!(std::io::stderr(), "crashlab: {lines}");
 }

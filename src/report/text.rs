@@ -106,12 +106,6 @@ pub fn duration(milliseconds: u64) -> String {
     }
 }
 
-/// A stored time as milliseconds since 1970; none where it is no RFC 3339 time.
-pub fn moment(text: &str) -> Option<u64> {
-    let since = humantime::parse_rfc3339(text).ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
-    u64::try_from(since.as_millis()).ok()
-}
-
 /// USD: cents are often too coarse for one trial.
 pub fn money(usd: Option<f64>) -> String {
     match usd {

@@ -9,3 +9,4 @@ pub mod read;
 pub mod record;
 pub mod statistics;
 pub mod store;
+pub mod story;

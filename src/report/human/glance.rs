@@ -4,8 +4,9 @@
 use crate::report::human::{outcome_words, run_tone, tokens, tone};
 use crate::report::look::{Look, Tone};
 use crate::report::table::{Cell, Column, Table};
-use crate::report::text::{count, duration, fit, moment, money, percent, plural, safe, width, wrap};
+use crate::report::text::{count, duration, fit, money, percent, plural, safe, width, wrap};
 use crate::results::record::{CaseRecord, Kept, RunRecord, TrialRecord};
+use crate::results::story::moment;
 use crate::verdict::Outcome;
 use anyhow::{Context as _, Result};
 use camino::Utf8Path;

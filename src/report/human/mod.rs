@@ -2,8 +2,12 @@
 //! (`runs`), a comparison (`compare`). Every foreign text goes through `text::safe` on its way in.
 
 mod glance;
+mod runs;
+mod story;
 
 pub use glance::run;
+pub use runs::runs;
+pub use story::story;
 
 use crate::report::look::Tone;
 use crate::results::record::{RunOutcome, TrialRecord};

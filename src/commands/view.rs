@@ -1,0 +1,67 @@
+//! `crashlab view`: a stored run at a glance, one trial's story, everything raw, or a page. Reads only.
+
+use crate::cli::{Format, Global, View};
+use crate::exit::{Exit, Refusal};
+use crate::report::look::Look;
+use crate::report::{self, human, raw};
+use crate::results::read::{self, StoredRun};
+use crate::results::story;
+use anyhow::Result;
+use std::io::Write;
+
+/// Shows a stored run.
+///
+/// # Errors
+/// A refusal (unknown run or trial, a form that this command has not), or the sink's.
+pub fn view(global: &Global, args: &View, out: &mut dyn Write) -> Result<Exit> {
+    let run = read::find(&global.results, &args.run)?;
+    tell(global, &run);
+    if args.raw {
+        show_raw(global, &run, out)?;
+    } else if let Some(trial) = &args.trial {
+        show_trial(global, &run, trial, out)?;
+    } else {
+        show_run(global, &run, out)?;
+    }
+    Ok(Exit::Success)
+}
+
+fn tell(global: &Global, run: &StoredRun) {
+    if !run.finished && !global.quiet {
+        report::note(&format!("run {} has not come to its end: these are the trials that have", run.record.run));
+    }
+    run.notes.iter().for_each(|note| report::note(note));
+}
+
+fn show_run(global: &Global, run: &StoredRun, out: &mut dyn Write) -> Result<()> {
+    match global.format {
+        Format::Human => human::run(&run.record, &run.folder().shown(), &Look::of(global.color), out),
+        Format::Json => report::json(&run.record, out),
+        Format::Junit => report::junit::run(&run.record, out),
+        Format::Jsonl | Format::Markdown => Err(no_form("view", "human, json or junit")),
+    }
+}
+
+fn show_trial(global: &Global, run: &StoredRun, name: &str, out: &mut dyn Write) -> Result<()> {
+    let story = story::read(run, run.trial(name)?)?;
+    match global.format {
+        Format::Human => human::story(&story, &Look::of(global.color), out),
+        Format::Json => report::json(&story, out),
+        _ => Err(no_form("view --trial", "human or json")),
+    }
+}
+
+fn show_raw(global: &Global, run: &StoredRun, out: &mut dyn Write) -> Result<()> {
+    let left_out = match global.format {
+        Format::Human => raw::text(run.folder(), &Look::of(global.color), out)?,
+        Format::Json => raw::json(run.folder(), out)?,
+        _ => return Err(no_form("view --raw", "human or json")),
+    };
+    left_out.iter().for_each(|note| report::note(note));
+    Ok(())
+}
+
+/// A form that a command does not have.
+pub(crate) fn no_form(command: &str, forms: &str) -> anyhow::Error {
+    Refusal::new(format!("{command} has no such form")).at("--format").hint(format!("use {forms}")).into()
+}
