@@ -211,7 +211,8 @@ impl Scope {
     /// # Errors
     /// Where the builder cannot be made, or is not found afterwards.
     pub fn builder(&self, image: Option<&str>, network: bool, time: Duration) -> Result<String> {
-        let name = self.name("builder");
+        // buildx lowers the name of a builder without a word: one with capitals would not be found again.
+        let name = self.name("builder").to_ascii_lowercase();
         let volume = Resource::intent(Kind::Volume, builder_volume(&name), BTreeMap::new());
         // The volume's intent comes first: it is made with the container, and removed after it.
         self.record_intent(&volume)?;
