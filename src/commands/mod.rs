@@ -4,6 +4,7 @@
 pub mod clean;
 pub mod list;
 pub mod remove;
+pub mod schema;
 pub mod view;
 
 use crate::cli::{Cli, Command, Format};
@@ -26,6 +27,7 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
         Command::View(args) => view::view(global, args, out),
         Command::List => list::list(global, out),
         Command::Remove(args) => remove::remove(global, args, std::time::SystemTime::now(), out),
+        Command::Schema(args) => schema::schema(args, out),
         Command::Completions(args) => completions(args.shell, out),
         Command::Man => manual(out),
         _ => Err(Refusal::new("this command is not there yet").into()),

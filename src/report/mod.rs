@@ -3,6 +3,7 @@
 //! Invariant: what a target, a case, a world or a provider says is neutral in every form (terminal, XML, Markdown, HTML)
 //! and exact in JSON. A form never changes a number: it shows what the record holds.
 
+pub mod events;
 pub mod human;
 pub mod junit;
 pub mod look;

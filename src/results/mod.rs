@@ -7,6 +7,7 @@ pub mod folder;
 pub mod list;
 pub mod read;
 pub mod record;
+pub mod schema;
 pub mod statistics;
 pub mod store;
 pub mod story;

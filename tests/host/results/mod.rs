@@ -3,3 +3,4 @@
 mod look;
 mod read;
 mod sample;
+mod schema;
