@@ -1,0 +1,129 @@
+//! Carries a provider call out: admitted, sent, passed on, settled, recorded; or refused in the provider's own form. Owns
+//! the order of these; each step is another file's.
+
+use super::evidence::Call;
+use super::exchange::{Admitted, Asked, Denied, End, Failure, Passed};
+use super::guard::{BodyFault, Request};
+use super::trial::{Provider, ProviderDoor, Trial};
+use super::{Reply, admission, budget::Hold, dialect, price, stream};
+use crate::policy::Dialect;
+use std::time::{Instant, SystemTime};
+
+/// Serves one request whose token opens `door`. False where the body was left unread.
+pub(super) fn serve(trial: &Trial, door: &ProviderDoor, request: &mut Request<'_>, reply: &mut Reply) -> bool {
+    let mut call = Call {
+        gateway: door.plan.name.clone(),
+        method: request.head.method.clone(),
+        route: None,
+        model: None,
+        stream: false,
+        request_bytes: 0,
+        at: SystemTime::now(),
+        started: Instant::now(),
+    };
+    let mut is_read = false;
+    match admit(trial, door, request, &mut call, &mut is_read) {
+        Ok((admitted, hold)) => carry_out(trial, door, &admitted, hold, call, reply),
+        Err(denied) => {
+            trial.evidence.refused(&call, &denied);
+            deny(door.plan.dialect(), &denied, reply);
+        }
+    }
+    is_read
+}
+
+/// Answers with a refusal in the dialect's form.
+pub(super) fn deny(dialect: Dialect, denied: &Denied, reply: &mut Reply) {
+    // A target that hung up gets no answer; nothing else depends on it.
+    let _ = reply.json(denied.status, &dialect::error_body(dialect, denied));
+}
+
+fn admit(
+    trial: &Trial,
+    door: &ProviderDoor,
+    request: &mut Request<'_>,
+    call: &mut Call,
+    is_read: &mut bool,
+) -> Result<(Admitted, Hold), Denied> {
+    let line = admission::line(&door.plan, &request.head)?;
+    call.route = Some(line.route.to_string());
+    let limit = door.plan.rule.limits.request_size;
+    let bytes = request.body(limit).map_err(|fault| match fault {
+        BodyFault::TooLarge => admission::too_large(limit),
+        BodyFault::Broken(why) => Denied::new("framing", "crashlab_malformed_request", why).status(400),
+    })?;
+    *is_read = true;
+    call.request_bytes = bytes.len() as u64;
+    let mut asked = Asked::default();
+    let admitted = admission::request(door, line, &request.head, &bytes, &mut asked, &trial.life);
+    call.model = asked.model.map(|model| model.chars().take(200).collect());
+    call.stream = asked.stream;
+    admitted
+}
+
+fn carry_out(trial: &Trial, door: &ProviderDoor, admitted: &Admitted, hold: Hold, call: Call, reply: &mut Reply) {
+    // Open first, then look: a trial that ends in between finds the call and ends it.
+    let Some(id) = trial.evidence.open(call) else { return door.budget.settle(hold, Some(0), Some(0.0)) };
+    let passed = match send(trial, door, admitted) {
+        Ok(answer) => {
+            trial.evidence.first_byte(id);
+            stream::pass(answer, admitted, &door.plan.rule, reply)
+        }
+        Err(failure) => no_answer(door.plan.dialect(), failure, reply),
+    };
+    let is_nothing = passed.usage.is_none() && passed.unknown.is_none();
+    let tokens = passed.usage.map(|usage| usage.input + usage.output).or(is_nothing.then_some(0));
+    let cost = cost(door, admitted, &passed).or(is_nothing.then_some(0.0));
+    door.budget.settle(hold, tokens, cost);
+    trial.evidence.close(id, &passed, cost);
+}
+
+fn send(trial: &Trial, door: &ProviderDoor, admitted: &Admitted) -> Result<super::Answer, Failure> {
+    if trial.life.is_over() {
+        return Err(Failure::StillOpen);
+    }
+    match &door.plan.provider {
+        Provider::Upstream(upstream) => upstream.send(admitted),
+        Provider::Script(script) => match script.answer(&door.cursor, admitted, &door.plan.rule.limits)? {
+            Some(answer) => Ok(answer),
+            None => {
+                let model = admitted.asked.model.as_deref().unwrap_or("no model");
+                let (name, path) = (&door.plan.name, &admitted.path);
+                trial.evidence.exhausted(format!("script exhausted: gateway {name}, {path}, {model}"));
+                Err(Failure::ScriptExhausted)
+            }
+        },
+    }
+}
+
+/// By the model served; the name that was asked for stands in where only that one has a price.
+fn cost(door: &ProviderDoor, admitted: &Admitted, passed: &Passed) -> Option<f64> {
+    let usage = passed.usage?;
+    let prices = &door.plan.rule.prices;
+    let by = |model: &Option<String>| price::cost(prices, model.as_deref()?, &usage);
+    by(&passed.served).or_else(|| by(&admitted.asked.model))
+}
+
+/// The provider gave no answer: the target hears of it in a status that its SDK may retry.
+fn no_answer(dialect: Dialect, failure: Failure, reply: &mut Reply) -> Passed {
+    let (status, code, message) = match failure {
+        Failure::StillOpen => {
+            reply.cut();
+            return Passed { end: End::Cut, failure: Some(failure), ..Passed::none() };
+        }
+        Failure::ScriptExhausted => {
+            (500, "crashlab_script_exhausted", "the scripted provider has no reply left that fits")
+        }
+        Failure::FirstByte | Failure::Idle => (504, "crashlab_upstream_timeout", "the provider did not answer in time"),
+        Failure::RequestTime => (504, "crashlab_request_time", "the time for one request ran out"),
+        Failure::Unreachable => (502, "crashlab_upstream_unreachable", "the provider cannot be reached"),
+        Failure::Malformed | Failure::Cut | Failure::Status => {
+            (502, "crashlab_upstream_malformed", "the provider's answer cannot be read")
+        }
+    };
+    let limit = (failure == Failure::RequestTime).then_some("request_time");
+    deny(dialect, &Denied::new("upstream", code, message).status(status), reply);
+    let unknown =
+        (failure != Failure::ScriptExhausted && failure != Failure::Unreachable).then(|| failure.as_str().to_owned());
+    Passed { status, failure: Some(failure), unknown, limit, ..Passed::none() }
+}

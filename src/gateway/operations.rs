@@ -1,0 +1,343 @@
+//! A trial's operations: what exists for the target (declared ones only), whether its arguments fit, how often it may
+//! call, and the record of each call with the change it made to the world. Owns no transport: HTTP and MCP both call here.
+//!
+//! Invariant: the evaluation hears only of declared operations with fitting arguments, within the budget, while the trial lives.
+
+use super::evidence::{Lines, milliseconds, rfc3339};
+use super::exchange::Life;
+use crate::exit::Refusal;
+use crate::policy::OperationRule;
+use jsonschema::Validator;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Instant, SystemTime};
+
+/// Refused calls that are recorded one by one; more of them are only counted, since they cost the target nothing.
+const RECORDED_REFUSALS: u64 = 200;
+
+/// The host-owned world, as far as operations reach it.
+pub trait World: Send {
+    /// Carries an operation out.
+    ///
+    /// # Errors
+    /// Trouble of the evaluation itself; a world that says no is [`Called::Refused`].
+    fn call(&mut self, name: &str, arguments: &Map<String, Value>) -> anyhow::Result<Called>;
+
+    /// The world as it is.
+    ///
+    /// # Errors
+    /// Trouble of the evaluation itself.
+    fn snapshot(&mut self) -> anyhow::Result<Value>;
+}
+
+/// What the world says to a call.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Called {
+    /// Any JSON.
+    Result(Value),
+    /// The world said no; it is as it was before the call (O3).
+    Refused {
+        /// The evaluation's own code.
+        code: String,
+        /// For the agent.
+        message: String,
+    },
+}
+
+/// An operation that the evaluation implements.
+#[derive(Debug, Clone)]
+pub struct Implemented {
+    /// Its name.
+    pub name: String,
+    /// For the target; may be empty.
+    pub description: String,
+    /// JSON Schema 2020-12 of its arguments.
+    pub arguments: Option<Value>,
+}
+
+/// An operation that exists for the target.
+#[derive(Debug)]
+pub struct Operation {
+    /// Its name.
+    pub name: String,
+    /// For the target; may be empty.
+    pub description: String,
+    /// What its arguments must fit, for the target to read.
+    pub schema: Value,
+    checks: Vec<Validator>,
+    calls: u64,
+}
+
+/// The operations that exist for the target; made once a run.
+#[derive(Debug, Default)]
+pub struct OperationSet(BTreeMap<String, Operation>);
+
+impl OperationSet {
+    /// The declared operations, with the policy's argument schemas and the evaluation's.
+    ///
+    /// # Errors
+    /// A refusal for a declared operation that is not implemented, and for a schema that is none or that points elsewhere.
+    pub fn compile(rules: &BTreeMap<String, OperationRule>, implemented: &[Implemented]) -> Result<Self, Refusal> {
+        let mut set = BTreeMap::new();
+        for (name, rule) in rules {
+            let place = format!("policy.json#/operations/{name}");
+            let own = implemented.iter().find(|it| it.name == *name).ok_or_else(|| {
+                Refusal::new(format!("the evaluation does not implement the operation {name}")).at(&place)
+            })?;
+            let schemas: Vec<&Value> = rule.arguments.iter().chain(&own.arguments).collect();
+            let checks = schemas.iter().map(|schema| validator(schema, &place)).collect::<Result<_, _>>()?;
+            let operation = Operation {
+                name: name.clone(),
+                description: rule.description.clone().unwrap_or_else(|| own.description.clone()),
+                schema: schemas.first().map_or_else(|| json!({"type": "object"}), |schema| (*schema).clone()),
+                checks,
+                calls: rule.calls,
+            };
+            set.insert(name.clone(), operation);
+        }
+        Ok(Self(set))
+    }
+}
+
+fn validator(schema: &Value, place: &str) -> Result<Validator, Refusal> {
+    let refuse = |why: String| Refusal::new(format!("an argument schema is not usable: {why}")).at(place);
+    crate::policy::arguments::compile(schema).map_err(refuse)
+}
+
+/// How a call came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Via {
+    /// `POST /operations/NAME`.
+    Http,
+    /// A tool over the Model Context Protocol.
+    Mcp,
+}
+
+/// What the target gets for a call.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Response {
+    /// 200.
+    Result(Value),
+    /// 422: the world said no.
+    Refused {
+        /// The evaluation's own code.
+        code: String,
+        /// For the agent.
+        message: String,
+    },
+    /// Any other trouble.
+    Error {
+        /// The HTTP status.
+        status: u16,
+        /// Starts with `crashlab_`.
+        code: &'static str,
+        /// What was wrong and what would do.
+        message: String,
+    },
+}
+
+impl Response {
+    fn error(status: u16, code: &'static str, message: impl Into<String>) -> Self {
+        Response::Error { status, code, message: message.into() }
+    }
+
+    /// The HTTP status and body.
+    pub fn http(&self) -> (u16, Value) {
+        match self {
+            Response::Result(result) => (200, json!({"result": result})),
+            Response::Refused { code, message } => (422, json!({"error": {"code": code, "message": message}})),
+            Response::Error { status, code, message } => {
+                (*status, json!({"error": {"code": code, "message": message}}))
+            }
+        }
+    }
+}
+
+/// What a trial needs for its operations.
+pub struct OperationsPlan {
+    /// What exists.
+    pub set: Arc<OperationSet>,
+    /// The trial's world; whoever else holds it uses it before the target starts and after it has stopped.
+    pub world: Arc<Mutex<dyn World>>,
+    /// The world before the target starts.
+    pub before: Value,
+}
+
+/// A trial's operations.
+pub struct Operations {
+    set: Arc<OperationSet>,
+    used: BTreeMap<String, AtomicU64>,
+    refused: AtomicU64,
+    life: Life,
+    /// Held for the whole of a call: calls are serial, and so are the changes that they made.
+    ledger: Mutex<Ledger>,
+}
+
+struct Ledger {
+    world: Arc<Mutex<dyn World>>,
+    last: Value,
+    seen: Vec<Value>,
+    lines: Lines,
+    trouble: Option<String>,
+}
+
+impl Operations {
+    pub(super) fn new(plan: OperationsPlan, life: Life, lines: Lines) -> Self {
+        let used = plan.set.0.keys().map(|name| (name.clone(), AtomicU64::new(0))).collect();
+        let ledger = Ledger { world: plan.world, last: plan.before, seen: Vec::new(), lines, trouble: None };
+        Self { set: plan.set, used, refused: AtomicU64::new(0), life, ledger: Mutex::new(ledger) }
+    }
+
+    /// What exists for the target.
+    pub fn list(&self) -> impl Iterator<Item = &Operation> {
+        self.set.0.values()
+    }
+
+    /// One call, whatever it came over. `arguments` is what the target sent; none where that was no JSON.
+    pub fn call(&self, name: &str, arguments: Option<&Value>, via: Via) -> Response {
+        match self.admit(name, arguments) {
+            Ok(fitting) => self.carry_out(name, fitting, via),
+            Err(response) => {
+                self.record_refusal(name, arguments, via, &response);
+                response
+            }
+        }
+    }
+
+    fn admit<'a>(&self, name: &str, arguments: Option<&'a Value>) -> Result<&'a Map<String, Value>, Response> {
+        let operation = self.set.0.get(name).ok_or_else(|| {
+            let names: Vec<&str> = self.set.0.keys().map(String::as_str).collect();
+            let message = format!("no operation {:?} is declared; there are: {}", bounded(name), names.join(", "));
+            Response::error(404, "crashlab_not_declared", message)
+        })?;
+        let Some(arguments) = arguments.and_then(Value::as_object) else {
+            return Err(Response::error(400, "crashlab_invalid_arguments", "the arguments must be one JSON object"));
+        };
+        operation.fits(arguments)?;
+        let used = self.used.get(name);
+        let spent = used.is_none_or(|used| {
+            let more = |count| (count < operation.calls).then_some(count + 1);
+            used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_err()
+        });
+        if spent {
+            let message = format!("the {} calls of {name} that one trial may make are used up", operation.calls);
+            return Err(Response::error(403, "crashlab_call_budget", message));
+        }
+        Ok(arguments)
+    }
+
+    fn carry_out(&self, name: &str, arguments: &Map<String, Value>, via: Via) -> Response {
+        let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.life.is_over() {
+            return Response::error(401, "crashlab_unauthorized", "the trial is over");
+        }
+        let (at, started) = (SystemTime::now(), Instant::now());
+        let (response, change) = ledger.call(name, arguments);
+        let mut line = json!({
+            "at": rfc3339(at), "operation": name, "via": via.as_str(), "arguments": arguments,
+            "duration_ms": milliseconds(started.elapsed()), "world_diff": change,
+        });
+        response.put_into(&mut line);
+        ledger.record(line, name, &Value::Object(arguments.clone()), &response);
+        response
+    }
+
+    fn record_refusal(&self, name: &str, arguments: Option<&Value>, via: Via, response: &Response) {
+        if self.refused.fetch_add(1, Ordering::SeqCst) >= RECORDED_REFUSALS {
+            return;
+        }
+        let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        let arguments = arguments.cloned().unwrap_or_default();
+        let mut line = json!({
+            "at": rfc3339(SystemTime::now()), "operation": bounded(name), "via": via.as_str(), "arguments": arguments,
+            "duration_ms": 0, "world_diff": [],
+        });
+        response.put_into(&mut line);
+        ledger.record(line, bounded(name), &arguments, response);
+    }
+
+    /// Waits for a call that is being carried out, and gives what the verifier sees, the evaluation's first trouble, and
+    /// how many refused calls were not recorded. The trial's life must be over, so that none starts afterwards.
+    pub(super) fn finish(&self) -> (Vec<Value>, Option<String>, u64) {
+        let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        let unrecorded = self.refused.load(Ordering::SeqCst).saturating_sub(RECORDED_REFUSALS);
+        (std::mem::take(&mut ledger.seen), ledger.trouble.clone(), unrecorded)
+    }
+}
+
+impl Operation {
+    fn fits(&self, arguments: &Map<String, Value>) -> Result<(), Response> {
+        let value = Value::Object(arguments.clone());
+        for check in &self.checks {
+            if let Some(error) = check.iter_errors(&value).next() {
+                let place = error.instance_path().to_string();
+                let place = if place.is_empty() { "the arguments".to_owned() } else { place };
+                let message = format!("{place}: {error}");
+                return Err(Response::error(400, "crashlab_invalid_arguments", bounded(&message)));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Via {
+    fn as_str(self) -> &'static str {
+        match self {
+            Via::Http => "http",
+            Via::Mcp => "mcp",
+        }
+    }
+}
+
+impl Response {
+    fn put_into(&self, line: &mut Value) {
+        match self {
+            Response::Result(result) => line["result"] = result.clone(),
+            Response::Refused { code, message } => line["refused"] = json!({"code": code, "message": message}),
+            Response::Error { code, message, .. } => line["error"] = json!({"code": code, "message": message}),
+        }
+    }
+}
+
+impl Ledger {
+    /// Carries the call out and looks at the world afterwards.
+    fn call(&mut self, name: &str, arguments: &Map<String, Value>) -> (Response, Value) {
+        let world = Arc::clone(&self.world);
+        let mut world = world.lock().unwrap_or_else(PoisonError::into_inner);
+        let response = match world.call(name, arguments) {
+            Ok(Called::Result(result)) => Response::Result(result),
+            Ok(Called::Refused { code, message }) => Response::Refused { code, message },
+            Err(error) => self.trouble(&format!("operation {name}: {error:#}")),
+        };
+        match world.snapshot() {
+            Ok(now) => {
+                let change = serde_json::to_value(json_patch::diff(&self.last, &now)).unwrap_or_default();
+                self.last = now;
+                (response, change)
+            }
+            // What the call did is not known: it must not look as if it had done nothing.
+            Err(error) => (self.trouble(&format!("world after {name}: {error:#}")), Value::Null),
+        }
+    }
+
+    /// The target hears that it failed; what the evaluation said about itself is not for the target.
+    fn trouble(&mut self, what: &str) -> Response {
+        self.trouble.get_or_insert_with(|| what.to_owned());
+        Response::error(500, "crashlab_evaluation_error", "the operation failed inside the evaluation")
+    }
+
+    fn record(&mut self, line: Value, name: &str, arguments: &Value, response: &Response) {
+        let mut seen = json!({"name": name, "arguments": arguments});
+        response.put_into(&mut seen);
+        self.seen.push(seen);
+        self.lines.write(line);
+    }
+}
+
+/// The beginning of what a target said, for messages and records.
+fn bounded(text: &str) -> &str {
+    let end = text.char_indices().map(|(at, char)| at + char.len_utf8()).take_while(|end| *end <= 300).last();
+    &text[..end.unwrap_or(0)]
+}
