@@ -11,7 +11,23 @@ macro_rules! pieces {
     };
 }
 
-pieces!["sandbox/strict",];
+pieces![
+    "sandbox/strict",
+    "provider/openai",
+    "provider/anthropic",
+    "provider/gemini",
+    "provider/azure-openai",
+    "provider/openrouter",
+    "drills/rate-limited",
+    "drills/flaky-provider",
+    "drills/slow-provider",
+    "drills/cut-stream",
+    "drills/stale-world",
+    "drills/lost-write",
+    "drills/duplicate-delivery",
+    "drills/schema-drift",
+    "drills/injected-instructions",
+];
 
 /// The text of a piece.
 pub(super) fn text(name: &str) -> Option<&'static str> {

@@ -121,7 +121,7 @@ fn is_component(text: &str) -> bool {
     edge(text.chars().next())
         && edge(text.chars().last())
         && inner
-        && !["..", "___", "._", "_.", "-.", ".-"].iter().any(|bad| text.contains(bad))
+        && !["..", "___", "._", "_.", "-.", ".-", "-_", "_-"].iter().any(|bad| text.contains(bad))
 }
 
 /// `HOST[:PORT]`; with `brackets` also `[IPv6]`.

@@ -15,12 +15,15 @@ pub mod glob;
 mod problem;
 mod route;
 mod sandbox;
+pub mod schema;
 mod shape;
 mod target;
 #[cfg(test)]
 mod tests;
 pub mod units;
 mod written;
+#[cfg(test)]
+mod wrong;
 
 use crate::exit::Refusal;
 use crate::ids::Digest;
@@ -30,6 +33,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub use cases::{Case, load_cases, parse_cases, select};
+pub use schema::{case_schema_text, schema_text};
 pub use written::FILE;
 
 /// Reads and checks the policy of an evaluation package: the built-in pieces, `policy.json` over them, and each overlay

@@ -29,12 +29,14 @@ pub fn time(text: &str) -> Option<Duration> {
     Some(Duration::from_nanos(nanos)).filter(|time| time.as_secs() <= 3650 * 86_400)
 }
 
-/// Whole thousandths of a decimal number as JSON writes one (`1`, `0.25`, `1.50`, `2e0`).
+/// Whole thousandths of a decimal number as JSON writes one (`1`, `0.25`, `1.50`, `1e-1`).
 pub(super) fn thousandths(number: &serde_json::Number) -> Option<u64> {
+    const FINEST: u128 = 1_000_000;
     let text = number.to_string();
     let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((&text, "0"));
-    let exponent: u32 = exponent.trim_start_matches('+').parse().ok().filter(|n| *n <= 6)?;
-    u64::try_from(decimal(mantissa, 1000 * 10_u128.pow(exponent))?).ok()
+    let exponent: i32 = exponent.parse().ok().filter(|n| (-6..=6).contains(n))?;
+    let scaled = decimal(mantissa, 1000 * 10_u128.pow(u32::try_from(6 + exponent).ok()?))?;
+    scaled.is_multiple_of(FINEST).then_some(scaled / FINEST).and_then(|n| u64::try_from(n).ok())
 }
 
 /// The shortest way to write some bytes.
@@ -131,11 +133,11 @@ mod tests {
     #[test]
     fn thousandths_are_whole_or_nothing() {
         for (text, wanted) in
-            [("1", 1000), ("1.0", 1000), ("0.1", 100), ("0.125", 125), ("2e0", 2000), ("1.5E+1", 15_000)]
+            [("1", 1000), ("1.0", 1000), ("0.1", 100), ("0.125", 125), ("2e0", 2000), ("1.5E+1", 15_000), ("1e-3", 1)]
         {
             assert_eq!(thousandths(&text.parse().unwrap()), Some(wanted), "{text}");
         }
-        for text in ["0.1234", "-1", "1e-3", "1e300"] {
+        for text in ["0.1234", "-1", "1e-4", "1e300"] {
             assert_eq!(thousandths(&text.parse().unwrap()), None, "{text}");
         }
     }

@@ -9,4 +9,5 @@
 )]
 
 mod evaluation;
+mod policy;
 mod results;
