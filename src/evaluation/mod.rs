@@ -11,6 +11,7 @@ pub mod sdk;
 
 mod listing;
 mod log;
+mod world;
 
 pub use agreement::{Introduced, NotIntroduced, agree, introduce, secrets};
 pub use host::{EvaluationError, Host, Launch};
@@ -18,3 +19,4 @@ pub use lock::LockRecord;
 pub use package::{Package, PackageFile, Trust, open, require_trust};
 pub use protocol::{Declared, DeclaredOperation, Reply, VerifyInput};
 pub use sdk::write_sdk;
+pub use world::seen;
