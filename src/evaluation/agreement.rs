@@ -4,7 +4,7 @@
 use crate::evaluation::host::{EvaluationError, Host, Launch};
 use crate::evaluation::protocol::{Declared, clip};
 use crate::exit::Refusal;
-use crate::policy::{Policy, SecretRule};
+use crate::policy::{self, Policy, SecretRule};
 use crate::secret::{HostSecret, load_host_secret};
 use camino::Utf8Path;
 use std::collections::BTreeMap;
@@ -81,15 +81,20 @@ fn initialized(launch: &Launch<'_>) -> Result<(Host, Declared), NotIntroduced> {
 /// Which credential each gateway uses: the policy's, or the evaluation's where the policy names none.
 ///
 /// # Errors
-/// Where the two differ, a gateway is not in the policy, or the policy's operations are not all implemented.
+/// Where the two differ, a gateway is not in the policy, the policy's operations are not all implemented, or the schema of
+/// one is none.
 pub fn agree(policy: &Policy, declared: &Declared) -> Result<BTreeMap<String, SecretRule>, Refusal> {
     for name in policy.operations.keys() {
-        if !declared.operations.iter().any(|operation| operation.name == *name) {
+        let place = format!("policy.json#/operations/{name}");
+        let Some(operation) = declared.operations.iter().find(|operation| operation.name == *name) else {
             let implemented: Vec<&str> = declared.operations.iter().map(|it| it.name.as_str()).collect();
             return Err(Refusal::new(format!("the evaluation does not implement the operation {name}"))
-                .at(format!("policy.json#/operations/{name}"))
+                .at(place)
                 .hint(format!("it implements: {}", list_or_none(&implemented))));
-        }
+        };
+        policy::arguments::compile(&operation.arguments).map_err(|why| {
+            Refusal::new(format!("the evaluation's argument schema of {name} is not usable: {why}")).at(place)
+        })?;
     }
     let mut rules = BTreeMap::new();
     for (gateway, secret) in &declared.secrets {

@@ -10,6 +10,7 @@ mod evidence;
 mod exchange;
 mod forward;
 mod guard;
+pub mod mcp;
 mod operations;
 mod operations_http;
 mod reply;
