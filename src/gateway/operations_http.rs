@@ -1,6 +1,7 @@
-//! Operations over HTTP: `POST /operations/NAME`. Owns that form and nothing else.
+//! Operations over HTTP: `POST /operations/NAME`; `/mcp` is another file's. Owns that form and nothing else.
 
 use super::guard::{BodyFault, Request};
+use super::mcp_http;
 use super::operations::{Operations, Response, Via};
 use super::reply::Reply;
 use crate::json;
@@ -12,6 +13,9 @@ const ARGUMENTS: u64 = 1 << 20;
 
 /// Serves one request; false where its body was left unread.
 pub(super) fn serve(operations: &Operations, request: &mut Request<'_>, reply: &mut Reply) -> bool {
+    if request.head.target == mcp_http::PATH {
+        return mcp_http::serve(operations, request, reply);
+    }
     let name = request.head.target.strip_prefix("/operations/").map(str::to_owned);
     let (Some(name), "POST") = (name, request.head.method.as_str()) else {
         refuse(reply, 404, "crashlab_not_found", "call an operation with POST /operations/NAME");
