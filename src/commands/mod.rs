@@ -2,6 +2,7 @@
 //! error becomes an exit code: a refusal is 2, everything else that ended a command is 3.
 
 pub mod clean;
+pub mod compare;
 pub mod list;
 pub mod remove;
 pub mod schema;
@@ -27,6 +28,7 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
         Command::View(args) => view::view(global, args, out),
         Command::List => list::list(global, out),
         Command::Remove(args) => remove::remove(global, args, std::time::SystemTime::now(), out),
+        Command::Compare(args) => compare::compare(global, args, out),
         Command::Schema(args) => schema::schema(args, out),
         Command::Completions(args) => completions(args.shell, out),
         Command::Man => manual(out),

@@ -7,10 +7,13 @@ pub mod events;
 pub mod human;
 pub mod junit;
 pub mod look;
+pub mod markdown;
 pub mod pipe;
 pub mod raw;
 pub mod table;
 pub mod text;
+
+mod words;
 
 use crate::cli::{Format, Global};
 use crate::results::record::RunRecord;

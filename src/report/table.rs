@@ -14,6 +14,8 @@ pub enum Column {
     Left,
     /// Right: numbers.
     Right,
+    /// Right, left out where the table would be too wide.
+    Spare,
 }
 
 /// A cell.
@@ -73,23 +75,37 @@ impl Table {
         self
     }
 
-    fn widths(&self, look: &Look) -> Vec<usize> {
+    /// The width that a column wants.
+    fn wanted(&self) -> Vec<usize> {
         let widest =
             |index: usize| self.rows.iter().filter_map(|row| row.get(index)).map(|cell| width(&cell.text)).max();
-        let mut widths: Vec<usize> = self
-            .columns
-            .iter()
-            .enumerate()
-            .map(|(index, (name, _))| width(name).max(widest(index).unwrap_or(0)))
-            .collect();
-        let total = widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1);
-        let mut excess = total.saturating_sub(look.width);
-        for (index, (_, column)) in self.columns.iter().enumerate() {
-            if *column == Column::Flexible {
-                let smaller = widths[index].saturating_sub(excess).max(LEAST.min(widths[index]));
-                excess -= widths[index] - smaller;
-                widths[index] = smaller;
+        let columns = self.columns.iter().enumerate();
+        columns.map(|(index, (name, _))| width(name).max(widest(index).unwrap_or(0))).collect()
+    }
+
+    /// The width that each column gets; none where it is left out.
+    fn widths(&self, look: &Look) -> Vec<Option<usize>> {
+        let mut widths: Vec<Option<usize>> = self.wanted().into_iter().map(Some).collect();
+        let least = |index: usize, wanted: usize| match self.columns.get(index) {
+            Some((_, Column::Flexible)) => wanted.min(LEAST),
+            _ => wanted,
+        };
+        let total = |widths: &[Option<usize>], least: &dyn Fn(usize, usize) -> usize| -> usize {
+            let used = widths.iter().enumerate().filter_map(|(index, width)| Some(least(index, (*width)?) + GAP));
+            used.sum::<usize>().saturating_sub(GAP)
+        };
+        let spare = |index: &usize| self.columns.get(*index).is_some_and(|(_, column)| *column == Column::Spare);
+        for index in (0..widths.len()).rev().filter(spare) {
+            if total(&widths, &least) > look.width {
+                widths[index] = None;
             }
+        }
+        let mut excess = total(&widths, &|_, wanted| wanted).saturating_sub(look.width);
+        for (index, width) in widths.iter_mut().enumerate() {
+            let Some(wanted) = *width else { continue };
+            let smaller = wanted.saturating_sub(excess).max(least(index, wanted));
+            excess -= wanted - smaller;
+            *width = Some(smaller);
         }
         widths
     }
@@ -111,9 +127,10 @@ impl Table {
         Ok(())
     }
 
-    fn line(&self, row: &[Cell], widths: &[usize], look: &Look) -> String {
+    fn line(&self, row: &[Cell], widths: &[Option<usize>], look: &Look) -> String {
         let mut line = String::new();
         for (index, ((cell, columns), (_, column))) in row.iter().zip(widths).zip(&self.columns).enumerate() {
+            let Some(columns) = columns else { continue };
             let text = fit(&cell.text, *columns);
             let pad = " ".repeat(columns.saturating_sub(width(&text)));
             let text = look.paint(cell.tone, &text);
@@ -121,7 +138,7 @@ impl Table {
                 line.push_str("  ");
             }
             match column {
-                Column::Right => line.extend([pad.as_str(), &text]),
+                Column::Right | Column::Spare => line.extend([pad.as_str(), &text]),
                 Column::Left | Column::Flexible => line.extend([text.as_str(), &pad]),
             }
         }
@@ -137,6 +154,15 @@ mod tests {
         let mut out = Vec::new();
         table.write(&Look::plain(width), &mut out).unwrap();
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_spare_column_goes_before_another_is_cut_below_its_least() {
+        let mut table = Table::new(&[("NAME", Column::Flexible), ("A", Column::Spare), ("B", Column::Spare)]);
+        table.row(vec![Cell::plain("abcdefghijklmnop"), Cell::plain("1"), Cell::plain("22222222")]);
+        assert_eq!(shown(&table, 40), "NAME              A         B\nabcdefghijklmnop  1  22222222\n");
+        assert_eq!(shown(&table, 26), "NAME           A         B\nabcdefghijkl…  1  22222222\n");
+        assert_eq!(shown(&table, 20), "NAME              A\nabcdefghijklmnop  1\n");
     }
 
     #[test]

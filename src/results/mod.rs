@@ -3,6 +3,7 @@
 //!
 //! Invariant: nothing is written unredacted, no link is followed, folders are 0700 and files 0600 from the first moment.
 
+pub mod compare;
 pub mod folder;
 pub mod list;
 pub mod read;

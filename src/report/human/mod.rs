@@ -1,10 +1,12 @@
 //! What a person reads on a terminal: a run at a glance (`glance`), the story of one trial (`story`), the stored runs
 //! (`runs`), a comparison (`compare`). Every foreign text goes through `text::safe` on its way in.
 
+mod compare;
 mod glance;
 mod runs;
 mod story;
 
+pub use compare::compare;
 pub use glance::run;
 pub use runs::runs;
 pub use story::story;

@@ -5,6 +5,7 @@ use crate::report::human::{outcome_words, tokens, tone};
 use crate::report::look::{Look, Tone};
 use crate::report::text::{count, duration, money, plural, safe, safe_lines, wrap};
 use crate::results::story::{Change, Event, Kind, Story, changes};
+use crate::verdict::Outcome;
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 use std::io::Write;
@@ -22,13 +23,16 @@ const INDENT: usize = 12;
 pub fn story(story: &Story, look: &Look, out: &mut dyn Write) -> Result<()> {
     let mut page = Page { look, lines: Vec::new() };
     page.head(story);
+    if story.trial.outcome == Outcome::NotRun && story.events().is_empty() {
+        return page.write(out);
+    }
     page.timeline(story);
     page.world(story);
     page.text("answer", story.stdout.as_deref());
     page.checks(story);
     page.text("standard error", story.stderr.as_deref());
     page.text("evaluation log", story.evaluation_log.as_deref());
-    page.lines.iter().try_for_each(|line| writeln!(out, "{}", line.trim_end())).context("failed to write")
+    page.write(out)
 }
 
 struct Page<'a> {
@@ -37,6 +41,10 @@ struct Page<'a> {
 }
 
 impl Page<'_> {
+    fn write(&self, out: &mut dyn Write) -> Result<()> {
+        self.lines.iter().try_for_each(|line| writeln!(out, "{}", line.trim_end())).context("failed to write")
+    }
+
     fn push(&mut self, tone: Tone, indent: usize, text: &str) {
         for line in wrap(text, self.look.width.saturating_sub(indent)) {
             self.lines.push(format!("{}{}", " ".repeat(indent), self.look.paint(tone, &line)));
@@ -66,7 +74,9 @@ impl Page<'_> {
             let earlier = plural(u64::from(trial.attempt - 1), "earlier attempt");
             facts.push(format!("attempt {} ({earlier} kept: --raw)", trial.attempt));
         }
-        self.push(Tone::Faint, 0, &facts.join(", "));
+        if !facts.is_empty() {
+            self.push(Tone::Faint, 0, &facts.join(", "));
+        }
         for words in &trial.diagnostics {
             self.push(Tone::Doubt, 0, &format!("! {}", safe(words)));
         }
@@ -126,7 +136,7 @@ impl Page<'_> {
         self.at(event.at_ms, tone, &format!("model call at {gateway}: {route}{model}: {status}, {end}{took}"));
         if let Some(refusal) = line.get("refusal").filter(|refusal| !refusal.is_null()) {
             let text = |key: &str| refusal.get(key).and_then(Value::as_str).map_or("?".into(), safe);
-            self.push(Tone::Bad, INDENT + 2, &format!("refused by {} ({})", text("limit"), text("code")));
+            return self.push(Tone::Bad, INDENT + 2, &format!("refused by {} ({})", text("limit"), text("code")));
         }
         self.push(Tone::Faint, INDENT + 2, &usage_words(line));
     }

@@ -1,5 +1,6 @@
 //! Stored runs as a user meets them: read back, listed, shown, compared. No engine is asked.
 
+mod compare;
 mod look;
 mod read;
 mod sample;
