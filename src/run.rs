@@ -3,6 +3,7 @@
 
 mod accept;
 mod attempt;
+mod doors;
 mod lab;
 mod progress;
 mod record;

@@ -98,6 +98,11 @@ impl Store {
         &self.path
     }
 
+    /// What takes the run's secrets out.
+    pub fn redactor(&self) -> &Redactor {
+        &self.redactor
+    }
+
     /// Takes over the redactions that an earlier process of this run recorded (`--resume`), or its shards (`merge`).
     pub fn count_redactions(&mut self, earlier: &[Redaction]) {
         self.earlier.extend_from_slice(earlier);
@@ -194,6 +199,19 @@ impl TrialFolder {
     pub fn redacting(mut self, tokens: &[HostSecret]) -> Result<Self> {
         self.redactor = self.redactor.with(tokens)?;
         Ok(self)
+    }
+
+    /// With another redactor from now on: the run's, with the trial's tokens.
+    pub fn redact_with(&mut self, redactor: &Redactor) {
+        self.redactor = redactor.clone();
+    }
+
+    /// Opens a file that grows line by line; whoever writes it redacts.
+    ///
+    /// # Errors
+    /// Where it was opened before.
+    pub fn open_log(&self, log: TrialLog) -> Result<File> {
+        self.folder.create(log.as_str())
     }
 
     fn below(&self, file: &str) -> String {

@@ -1,6 +1,7 @@
 //! Everything that can refuse a run, in the order of what it costs: policy, trust, cases, target; then the first process of
 //! the evaluation, its credentials; last the engine. Nothing is written and no docker object exists when one refuses.
 
+use super::doors::Declarations;
 use crate::cli;
 use crate::docker::{Docker, Engine};
 use crate::evaluation::{self, Declared, Host, Launch, Package, Trust};
@@ -49,6 +50,8 @@ pub struct Accepted {
     pub first: Mutex<Option<Host>>,
     /// Each gateway's credential.
     pub secrets: BTreeMap<String, HostSecret>,
+    /// Operations and gateways, compiled.
+    pub declarations: Declarations,
     /// Holds the evaluation's SDK as long as the run.
     pub sdk: tempfile::TempDir,
     /// Raised by a signal.
@@ -83,6 +86,7 @@ pub fn accept(args: &cli::Run, stop: &Interrupt) -> Result<Accepted> {
     let sdk = sdk_folder()?;
     let introduced = introduce(&policy, &package, args, &sdk, stop)?;
     let secrets = evaluation::secrets(&policy, &introduced.declared, &package.root)?;
+    let declarations = Declarations::compile(&policy, &introduced.declared, &package, &secrets, args.max_cost)?;
     Ok(Accepted {
         target,
         target_named,
@@ -98,6 +102,7 @@ pub fn accept(args: &cli::Run, stop: &Interrupt) -> Result<Accepted> {
         hidden: introduced.hidden,
         first: Mutex::new(Some(introduced.host)),
         secrets,
+        declarations,
         sdk,
         stop: stop.clone(),
         policy,

@@ -3,18 +3,21 @@
 //! trial uncertain with that step's reason; it never becomes a verdict on the agent.
 
 use super::accept::Planned;
+use super::doors::{Doors, Way};
 use super::lab::Lab;
-use crate::evaluation::{EvaluationError, Host, Launch, VerifyInput};
-use crate::results::record::{TrialRecord, timestamp};
+use crate::docker::args::Attachment;
+use crate::evaluation::protocol::OperationSeen;
+use crate::evaluation::{self, EvaluationError, Host, Launch, VerifyInput};
+use crate::results::record::{TrialRecord, Usage, timestamp};
 use crate::results::store::{TrialFile, TrialFolder};
-use crate::trial::{self, Exited, Objects, Watch};
+use crate::trial::{self, Created, Exited, Objects, Shortfall, Watch};
 use crate::verdict::{self, Facts};
 use anyhow::{Context, Result};
 use camino::Utf8Path;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 /// How much of the target's log the verifier gets.
@@ -28,6 +31,7 @@ struct Story {
     facts: Facts,
     diagnostics: Vec<String>,
     duration: Option<Duration>,
+    usage: Usage,
     not_run: bool,
 }
 
@@ -42,6 +46,11 @@ impl Story {
         self.tell(format!("evaluation: {error}"));
     }
 
+    fn relay_error(&mut self, error: &anyhow::Error) {
+        self.facts.relay_error = true;
+        self.tell(format!("relay: {error:#}"));
+    }
+
     fn engine_error(&mut self, error: &anyhow::Error) {
         self.facts.engine_error = true;
         self.tell(format!("engine: {error:#}"));
@@ -54,8 +63,8 @@ pub fn attempt(lab: &Lab<'_>, planned: &Planned, halted: &AtomicBool) -> TrialRe
     let mut story = Story::default();
     story.facts.require_clean_exit = lab.accepted.policy.evaluation.require_clean_exit;
     let mut objects = Objects::default();
-    let stored = lab.store.trial(&planned.id).and_then(|folder| {
-        tell(lab, planned, &folder, &mut objects, &mut story, halted)?;
+    let stored = lab.store.trial(&planned.id).and_then(|mut folder| {
+        tell(lab, planned, &mut folder, &mut objects, &mut story, halted)?;
         folder.finish(record(planned, &folder, &story, started))
     });
     objects.release(lab.ground.scope);
@@ -72,8 +81,9 @@ fn record(planned: &Planned, folder: &TrialFolder, story: &Story, started: Syste
 
 fn unstored(planned: &Planned, story: &Story, started: SystemTime) -> TrialRecord {
     let blank = TrialRecord::not_run(&planned.id);
+    let (diagnostics, usage) = (story.diagnostics.clone(), story.usage.clone());
     if story.not_run {
-        return TrialRecord { diagnostics: story.diagnostics.clone(), ..blank };
+        return TrialRecord { diagnostics, usage, ..blank };
     }
     let (outcome, reason) = verdict::decide(&story.facts);
     TrialRecord {
@@ -83,7 +93,8 @@ fn unstored(planned: &Planned, story: &Story, started: SystemTime) -> TrialRecor
         checks: verdict::checks(&story.facts),
         started: Some(timestamp(started)),
         duration_ms: story.duration.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
-        diagnostics: story.diagnostics.clone(),
+        diagnostics,
+        usage,
         ..blank
     }
 }
@@ -92,40 +103,60 @@ fn unstored(planned: &Planned, story: &Story, started: SystemTime) -> TrialRecor
 fn tell(
     lab: &Lab<'_>,
     planned: &Planned,
-    folder: &TrialFolder,
+    folder: &mut TrialFolder,
     objects: &mut Objects,
     story: &mut Story,
     halted: &AtomicBool,
 ) -> Result<()> {
-    let mut host = match host(lab) {
-        Ok(host) => host,
+    let host = match host(lab) {
+        Ok(host) => Arc::new(Mutex::new(host)),
         Err(error) => {
             story.evaluation_error(&error);
             return Ok(());
         }
     };
-    let played = play(lab, planned, folder, objects, story, &mut host, halted);
-    folder.write(TrialFile::EvaluationLog, &host.shutdown())?;
+    let played = play(lab, planned, folder, objects, story, &host, halted);
+    // The trial's tokens are revoked: nobody else holds the process any more.
+    if let Some(host) = Arc::into_inner(host) {
+        let log = host.into_inner().unwrap_or_else(PoisonError::into_inner).shutdown();
+        folder.write(TrialFile::EvaluationLog, &log)?;
+    }
     played
 }
 
 fn play(
     lab: &Lab<'_>,
     planned: &Planned,
-    folder: &TrialFolder,
+    folder: &mut TrialFolder,
     objects: &mut Objects,
     story: &mut Story,
-    host: &mut Host,
+    host: &Arc<Mutex<Host>>,
     halted: &AtomicBool,
 ) -> Result<()> {
-    let before = match host.create_world(&planned.case.line).and_then(|()| host.snapshot()) {
+    let created = {
+        let mut host = locked(host);
+        host.create_world(&planned.case.line).and_then(|()| host.snapshot())
+    };
+    let before = match created {
         Ok(world) => world,
         Err(error) => {
             story.evaluation_error(&error);
             return Ok(());
         }
     };
-    let Some(exited) = run_target(lab, planned, objects, story, halted) else {
+    let way = match make_way(lab, planned, folder, objects, (host, &before)) {
+        Ok(way) => way,
+        Err(error) => {
+            story.engine_error(&error);
+            return folder.write_worlds(&before, None);
+        }
+    };
+    if let Some(way) = &way {
+        folder.redact_with(way.admission.redactor());
+    }
+    let exited = run_target(lab, planned, objects, story, way.as_ref(), halted);
+    let operations = revoke(way, story);
+    let Some(exited) = exited else {
         return folder.write_worlds(&before, None);
     };
     folder.write(TrialFile::Stdout, &exited.stdout.stored())?;
@@ -138,6 +169,7 @@ fn play(
         story.tell("interrupted while the target ran");
         return folder.write_worlds(&before, None);
     };
+    let mut host = locked(host);
     let after = host.snapshot();
     folder.write_worlds(&before, after.as_ref().ok())?;
     let checks = after.and_then(|world| {
@@ -148,7 +180,7 @@ fn play(
             stop: Some(stop),
             world_before: &before,
             world: &world,
-            operations: &[],
+            operations: &operations,
             log: &log,
         })
     });
@@ -157,6 +189,10 @@ fn play(
         Err(error) => story.evaluation_error(&error),
     }
     Ok(())
+}
+
+fn locked(host: &Mutex<Host>) -> MutexGuard<'_, Host> {
+    host.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The first process is there already; later ones are started ahead of need, by the workers that wait for a slot.
@@ -180,35 +216,75 @@ fn host(lab: &Lab<'_>) -> Result<Host, EvaluationError> {
     Ok(host)
 }
 
+/// The trial's network, relay and tokens, where anything is declared.
+fn make_way(
+    lab: &Lab<'_>,
+    planned: &Planned,
+    folder: &TrialFolder,
+    objects: &mut Objects,
+    world: (&Arc<Mutex<Host>>, &Value),
+) -> Result<Option<Way>> {
+    let declarations = &lab.accepted.declarations;
+    let make =
+        |doors: &Doors| doors.make_way(&lab.ground, declarations, planned, world, (folder, &lab.redactor), objects);
+    lab.doors.as_ref().map(make).transpose()
+}
+
+/// Revokes the tokens, and takes what the calls came to into the story; gives the calls as the verifier sees them.
+fn revoke(way: Option<Way>, story: &mut Story) -> Vec<OperationSeen> {
+    let Some(way) = way else { return Vec::new() };
+    let traffic = way.admission.revoke();
+    let totals = traffic.totals;
+    story.usage = Usage {
+        requests: totals.requests,
+        refused: totals.refused,
+        input_tokens: known(totals.input_tokens, totals.requests),
+        cached_input_tokens: known(totals.cached_input_tokens, totals.requests),
+        output_tokens: known(totals.output_tokens, totals.requests),
+        cost_usd: totals.cost_usd.or((totals.requests == 0).then_some(0.0)),
+        unknown: totals.unknown,
+    };
+    for failure in &traffic.failures {
+        story.facts.provider_error = true;
+        let status = failure.status.map(|status| format!(" ({status})")).unwrap_or_default();
+        story.tell(format!("provider: {} {}: {}{status}", failure.gateway, failure.route, failure.failure.as_str()));
+    }
+    if let Some(trouble) = traffic.evaluation_error {
+        story.facts.evaluation_error = true;
+        story.tell(format!("evaluation: {trouble}"));
+    }
+    traffic.diagnostics.into_iter().for_each(|words| story.tell(words));
+    traffic.operations.into_iter().map(evaluation::seen).collect()
+}
+
+/// Without a request nothing was used, which is known.
+fn known(count: Option<u64>, requests: u64) -> Option<u64> {
+    count.or((requests == 0).then_some(0))
+}
+
 /// Prepares the sandbox, waits for a slot, runs the target to its confirmed end. None where it never ran.
 fn run_target(
     lab: &Lab<'_>,
     planned: &Planned,
     objects: &mut Objects,
     story: &mut Story,
+    way: Option<&Way>,
     halted: &AtomicBool,
 ) -> Option<Exited> {
-    let environment = BTreeMap::from([
-        ("CRASHLAB_CASE".to_owned(), planned.id.case.to_string()),
-        ("CRASHLAB_REPETITION".to_owned(), planned.id.repetition.to_string()),
-    ]);
-    let (target, shortfalls) = match trial::prepare(&lab.ground, objects, environment) {
-        Ok(prepared) => prepared,
+    let target = match prepare(lab, planned, objects, way) {
+        Ok((target, shortfalls)) if shortfalls.is_empty() => target,
+        Ok((_, shortfalls)) => {
+            unproven(lab, story, shortfalls);
+            return None;
+        }
         Err(error) => {
             story.engine_error(&error);
             return None;
         }
     };
-    if !shortfalls.is_empty() {
-        story.facts.sandbox_unproven = true;
-        for shortfall in &shortfalls {
-            let observed = shortfall.observed.as_deref().unwrap_or("nothing");
-            story.tell(format!(
-                "sandbox: {}: requested {}, observed {observed}",
-                shortfall.requirement, shortfall.requested
-            ));
-        }
-        lab.shortfalls.lock().unwrap_or_else(PoisonError::into_inner).extend(shortfalls);
+    if let Some(Err(error)) = way.zip(lab.doors.as_ref()).map(|(way, doors)| way.wait_ready(doors)) {
+        story.not_run = lab.accepted.stop.is_raised();
+        story.relay_error(&error);
         return None;
     }
     let slot = lab.slots.take();
@@ -222,7 +298,41 @@ fn run_target(
     let docker = lab.ground.scope.docker();
     let ran = input(&planned.case.input).and_then(|input| target.start(docker, input, &watch)?.watch(docker, &watch));
     drop(slot);
+    if let Some(Err(error)) = way.map(|way| way.link.confirm_alive(docker)) {
+        story.relay_error(&error);
+    }
     ran.map_err(|error| story.engine_error(&error)).ok()
+}
+
+fn prepare(
+    lab: &Lab<'_>,
+    planned: &Planned,
+    objects: &mut Objects,
+    way: Option<&Way>,
+) -> Result<(Created, Vec<Shortfall>)> {
+    let environment = BTreeMap::from([
+        ("CRASHLAB_CASE".to_owned(), planned.id.case.to_string()),
+        ("CRASHLAB_REPETITION".to_owned(), planned.id.repetition.to_string()),
+    ]);
+    let Some(way) = way else {
+        return trial::prepare(&lab.ground, objects, Attachment::None, environment, None);
+    };
+    let file = way.environment_file(lab.ground.scope)?;
+    let path = file.0.clone();
+    let prepared = trial::prepare(&lab.ground, objects, way.link.attachment(), environment, Some(file));
+    // The engine has read it: the tokens stay in the container's environment only.
+    std::fs::remove_file(&path).with_context(|| format!("failed to delete {path}"))?;
+    prepared
+}
+
+fn unproven(lab: &Lab<'_>, story: &mut Story, shortfalls: Vec<Shortfall>) {
+    story.facts.sandbox_unproven = true;
+    for shortfall in &shortfalls {
+        let observed = shortfall.observed.as_deref().unwrap_or("nothing");
+        let (requirement, requested) = (&shortfall.requirement, &shortfall.requested);
+        story.tell(format!("sandbox: {requirement}: requested {requested}, observed {observed}"));
+    }
+    lab.shortfalls.lock().unwrap_or_else(PoisonError::into_inner).extend(shortfalls);
 }
 
 /// The case's input as one JSON document, a line end, end of file.

@@ -2,10 +2,12 @@
 //! steps and what of them the run's record keeps.
 
 use super::accept::{Accepted, snapshot_source};
+use super::doors::Doors;
 use super::progress::Progress;
 use super::record;
 use crate::docker::Engine;
 use crate::image::{self, TargetImage};
+use crate::redact::Redactor;
 use crate::results::record::RunRecord;
 use crate::results::store::Store;
 use crate::scope::Scope;
@@ -23,6 +25,10 @@ pub struct Lab<'a> {
     pub ground: Ground<'a>,
     /// Where trials are written.
     pub store: &'a Store,
+    /// The targets' ways out, where any are declared.
+    pub doors: Option<Doors>,
+    /// Takes the run's secrets out of what is written.
+    pub redactor: Redactor,
     /// How many targets may run at once.
     pub slots: Slots,
     /// What the engine does not enforce, over all trials.
@@ -57,7 +63,7 @@ pub fn provision<'a>(
     let image = get_image(scope, accepted, &snapshot, progress)?;
     record::set_image(record, &image);
     let state = scope.docker().inspect_image(image.id.as_str())?.context("the image is gone again")?;
-    let _ = engine;
+    let doors = Doors::open(scope, accepted, engine)?;
     store.write_run(record.clone())?;
     Ok(Lab {
         accepted,
@@ -69,6 +75,8 @@ pub fn provision<'a>(
             source: snapshot.folder.to_string(),
         },
         store,
+        doors,
+        redactor: store.redactor().clone(),
         slots: Slots::new(accepted.jobs),
         shortfalls: Mutex::default(),
     })

@@ -51,30 +51,21 @@ impl Objects {
     }
 }
 
-/// Creates the target's container without a network and compares what the engine says of it.
+/// Creates the target's container and compares what the engine says of it with the policy; where it differs the target is
+/// not to be run.
 ///
 /// # Errors
 /// What the engine says.
 pub fn prepare(
     ground: &Ground<'_>,
     objects: &mut Objects,
+    network: Attachment,
     environment: BTreeMap<String, String>,
+    environment_file: Option<(String, Vec<String>)>,
 ) -> Result<(Created, Vec<Shortfall>)> {
-    let furnishing = sandbox::Furnishing {
-        image: &ground.image,
-        source: &ground.source,
-        network: Attachment::None,
-        environment,
-        environment_file: None,
-    };
-    create(ground, objects, sandbox::spec(ground.policy, furnishing))
-}
-
-fn create(
-    ground: &Ground<'_>,
-    objects: &mut Objects,
-    spec: crate::docker::args::ContainerSpec,
-) -> Result<(Created, Vec<Shortfall>)> {
+    let (image, source) = (ground.image.as_str(), ground.source.as_str());
+    let furnishing = sandbox::Furnishing { image, source, network, environment, environment_file };
+    let spec = sandbox::spec(ground.policy, furnishing);
     let made = ground.scope.container("target", spec.clone(), false)?;
     objects.containers.push(made.id.clone());
     let state =

@@ -3,12 +3,12 @@
 //! addresses on both; knows neither tokens nor requests.
 
 use super::{Ground, Objects};
-use crate::docker::Engine;
 use crate::docker::args::{Attachment, ContainerBounds, ContainerSpec, NetworkUse};
+use crate::docker::{Docker, Engine};
 use crate::ids::{ContainerId, NetworkId};
 use crate::relay::PROGRAM;
 use crate::scope::{Scope, Subnet};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -19,7 +19,7 @@ pub const PORT: u16 = 8080;
 /// Prefix length of a target's network: the bridge's (inhibited) address, the relay, the target.
 const TARGET_BITS: u8 = 29;
 /// Prefix length of the relays' network: a thousand trials at once.
-const RELAYS_BITS: u8 = 22;
+pub const RELAYS_BITS: u8 = 22;
 /// The relay runs as nobody as well.
 const NOBODY: (u32, u32) = (65534, 65534);
 
@@ -97,6 +97,18 @@ impl Link {
         scope.docker().connect(&network, &relay, &subnet.address(2).to_string())?;
         scope.docker().start(&relay)?;
         Ok(Self { network, subnet, relay })
+    }
+
+    /// Looks whether the relay still runs: one that died took the target's way with it.
+    ///
+    /// # Errors
+    /// Where it does not, with its exit code.
+    pub fn confirm_alive(&self, docker: &Docker) -> Result<()> {
+        let state = docker.inspect_containers(&[&self.relay])?.pop().context("the relay's container is gone")?;
+        if !state.state.running {
+            bail!("the relay ended with exit code {} while the target ran", state.state.exit_code);
+        }
+        Ok(())
     }
 
     /// How the target is attached: its own address, and the relay's in its hosts file; no name is ever asked for.
