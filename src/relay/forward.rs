@@ -21,8 +21,6 @@ const NO_LISTENER: u8 = 70;
 const CONNECT: Duration = Duration::from_secs(4);
 /// How long a target's unread bytes are still taken after the answer, so that closing does not destroy it.
 const LINGER: Duration = Duration::from_secs(2);
-/// A body that is surely in the sockets' buffers needs no thread of its own.
-const SMALL_BODY: u64 = 16 << 10;
 const STACK: usize = 128 << 10;
 
 struct Settings {
@@ -174,7 +172,11 @@ fn exchange(client: &TcpStream, incoming: &mut Incoming<Timed<'_>>, head: &Head,
     incoming.source().idle = settings.idle;
     incoming.source().deadline = Instant::now() + Duration::from_secs(24 * 3600);
     let malformed = AtomicBool::new(false);
-    let is_small = matches!(head.body, Body::None) || matches!(head.body, Body::Length(length) if length <= SMALL_BODY);
+    let is_there = match head.body {
+        Body::None => true,
+        Body::Length(length) => length <= incoming.buffered() as u64,
+        Body::Chunked => false,
+    };
     let send = |incoming: &mut Incoming<Timed<'_>>| {
         if let Err(fault) = upload(&gateway, head, incoming) {
             malformed.store(matches!(fault, Fault::Malformed(_)), Ordering::SeqCst);
@@ -182,7 +184,8 @@ fn exchange(client: &TcpStream, incoming: &mut Incoming<Timed<'_>>, head: &Head,
             let _ = gateway.shutdown(if matches!(fault, Fault::Io(_)) { Shutdown::Write } else { Shutdown::Both });
         }
     };
-    let answered = if is_small && head.header("expect").is_none() {
+    // A body that has arrived already needs no thread of its own.
+    let answered = if is_there {
         send(incoming);
         download(&gateway, client)
     } else {
@@ -212,8 +215,10 @@ fn exchange(client: &TcpStream, incoming: &mut Incoming<Timed<'_>>, head: &Head,
 /// Sends the head and exactly the declared body.
 fn upload(mut gateway: &TcpStream, head: &Head, incoming: &mut Incoming<Timed<'_>>) -> Result<(), Fault> {
     let mut out = head.write();
+    let is_waiting = incoming.buffered() == 0 || head.body == Body::None;
     let mut body: BodyReader<'_, Timed<'_>> = incoming.body(head.body);
-    if head.body == Body::None || head.header("expect").is_some() || head.body == Body::Chunked {
+    // The gateway may answer without the body; where some of it is here already, one packet is enough.
+    if is_waiting {
         gateway.write_all(&out)?;
         out.clear();
     }
@@ -230,9 +235,9 @@ fn upload(mut gateway: &TcpStream, head: &Head, incoming: &mut Incoming<Timed<'_
         out.clear();
     }
     if head.body == Body::Chunked {
-        gateway.write_all(b"0\r\n\r\n")?;
+        out.extend_from_slice(b"0\r\n\r\n");
     }
-    Ok(())
+    Ok(gateway.write_all(&out)?)
 }
 
 /// Passes the answer on as it comes, to its end; false where none came.

@@ -10,4 +10,5 @@
 
 mod evaluation;
 mod policy;
+mod relay;
 mod results;

@@ -1,0 +1,304 @@
+//! The relay's program between a target and a real gateway, over loopback: what it passes, what it refuses, what it bounds.
+
+use crashlab::gateway::{
+    Admission, Called, Gateway, Implemented, OperationSet, OperationsPlan, PeerRule, Traffic, TrialPass, World, nonce,
+};
+use crashlab::ids::{CaseId, TrialId};
+use crashlab::interrupt::Interrupt;
+use crashlab::process::{Bounds, Child, Environment, Program};
+use crashlab::redact::Redactor;
+use serde_json::{Map, Value, json};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tempfile::TempPath;
+
+/// Long enough that only what hangs runs into it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn program() -> TempPath {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(crashlab::relay::PROGRAM).unwrap();
+    file.as_file().set_permissions(std::fs::Permissions::from_mode(0o700)).unwrap();
+    // Closed for writing, or starting it fails with "text file busy".
+    file.into_temp_path()
+}
+
+fn free_address() -> SocketAddr {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
+}
+
+fn relay(program: &TempPath, to: SocketAddr, listen: SocketAddr, nonce: &str) -> Program {
+    let (to, listen) = (to.to_string(), listen.to_string());
+    let arguments = ["forward", "--listen", &listen, "--to", &to, "--nonce", nonce, "--head-seconds", "30"];
+    Program::new(program.to_path_buf(), Environment::empty()).args(arguments)
+}
+
+/// Notes what it hears, and gives back what it got.
+struct Echo(Arc<Mutex<Vec<Value>>>);
+
+impl World for Echo {
+    fn call(&mut self, _name: &str, arguments: &Map<String, Value>) -> anyhow::Result<Called> {
+        self.0.lock().unwrap().push(Value::Object(arguments.clone()));
+        Ok(Called::Result(Value::Object(arguments.clone())))
+    }
+
+    fn snapshot(&mut self) -> anyhow::Result<Value> {
+        Ok(Value::Null)
+    }
+}
+
+/// A trial behind its own relay.
+struct Trial {
+    admission: Option<Admission>,
+    relay: Child,
+    address: SocketAddr,
+    heard: Arc<Mutex<Vec<Value>>>,
+    token: String,
+    model_token: String,
+    _program: TempPath,
+}
+
+const BIG: usize = 4 << 20;
+
+impl Trial {
+    fn start(gateway: &Gateway) -> Self {
+        let policy = json!({
+            "version": 1, "name": "bench", "target": {"image": {"reference": "none:1"}, "command": ["true"]},
+            "evaluation": {"command": ["true"]}, "operations": {"echo": {}},
+            "gateways": {"openai": {
+                "dialect": "openai", "upstream": {"script": "replies.jsonl"}, "routes": ["POST /v1/chat/completions"],
+                "models": ["*"], "limits": {"requests": 1000, "idle": "2h"}, "env": {"MODEL": "token"},
+            }},
+        });
+        let policy = crashlab::policy::parse(policy.to_string().as_bytes()).unwrap();
+        let implemented = [Implemented { name: "echo".into(), description: String::new(), arguments: None }];
+        let set = Arc::new(OperationSet::compile(&policy.operations, &implemented).unwrap());
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let events =
+            json!({"match": {"model": "events"}, "events": [{"data": "first"}, {"after": "1h", "data": "late"}]});
+        let big = json!({"match": {"model": "big"}, "body": "x".repeat(BIG)});
+        let script = format!("{events}\n{}", format!("{big}\n").repeat(3));
+        let rule = &policy.gateways["openai"];
+        let plan = crashlab::gateway::GatewayPlan::script("openai", rule, script.as_bytes(), "replies.jsonl").unwrap();
+        let nonce = nonce().unwrap();
+        let pass = TrialPass {
+            trial: TrialId { case: CaseId::try_from("c".to_owned()).unwrap(), drill: None, repetition: 1 },
+            nonce: nonce.clone(),
+            operations: Some(OperationsPlan {
+                set,
+                world: Arc::new(Mutex::new(Echo(heard.clone()))),
+                before: Value::Null,
+            }),
+            gateways: vec![Arc::new(plan)],
+            redactor: Redactor::new(Vec::new()).unwrap(),
+            purse: None,
+            operations_file: Box::new(std::io::sink()),
+            gateway_file: Box::new(std::io::sink()),
+        };
+        let admission = gateway.admit(pass).unwrap();
+        let (program, address) = (program(), free_address());
+        let relay = relay(&program, gateway.address(), address, &nonce).spawn().unwrap();
+        assert!(admission.wait_ready(PATIENCE), "the relay shows its nonce");
+        let environment = admission.environment("http://gateway:8080");
+        let token = |name: &str| environment.iter().find(|(key, _)| key == name).unwrap().1.clone();
+        let (token, model_token) = (token("CRASHLAB_TOKEN"), token("MODEL"));
+        Self { admission: Some(admission), relay, address, heard, token, model_token, _program: program }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    fn raw(&self, bytes: &[u8]) -> String {
+        let mut stream = self.connect();
+        stream.write_all(bytes).unwrap();
+        read_to_end(stream)
+    }
+
+    fn echo_head(&self, lines: &str) -> String {
+        format!("POST /operations/echo HTTP/1.1\r\nHost: g\r\nAuthorization: Bearer {}\r\n{lines}\r\n\r\n", self.token)
+    }
+
+    fn chat(&self, model: &str) -> String {
+        let body = json!({"model": model, "stream": true}).to_string();
+        let token = &self.model_token;
+        let length = body.len();
+        format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nHost: g\r\nAuthorization: Bearer {token}\r\nContent-Length: {length}\r\n\r\n{body}"
+        )
+    }
+
+    fn heard(&self) -> usize {
+        self.heard.lock().unwrap().len()
+    }
+
+    fn revoke(&mut self) -> Traffic {
+        self.admission.take().unwrap().revoke()
+    }
+}
+
+fn open() -> Gateway {
+    Gateway::open((Ipv4Addr::LOCALHOST, 0).into(), PeerRule::Loopback, Interrupt::never()).unwrap()
+}
+
+fn read_to_end(mut stream: TcpStream) -> String {
+    let mut bytes = Vec::new();
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => bytes.extend_from_slice(&buffer[..count]),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => panic!("nothing ends this connection"),
+            Err(_) => break,
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[test]
+fn a_relay_that_cannot_reach_the_gateway_says_what_and_where_and_ends() {
+    let (program, closed) = (program(), free_address());
+    let nobody = relay(&program, closed, free_address(), "00").run(&Bounds::time(PATIENCE)).unwrap();
+    assert_eq!(nobody.status.code(), Some(69));
+    let complaint = nobody.complaint();
+    for word in ["from the relay's container to the host", "127.0.0.1", &closed.port().to_string()] {
+        assert!(complaint.contains(word), "{complaint}");
+    }
+    let gateway = open();
+    let stranger = relay(&program, gateway.address(), free_address(), "00").run(&Bounds::time(PATIENCE)).unwrap();
+    assert_eq!(stranger.status.code(), Some(69), "a nonce that no trial has: {}", stranger.complaint());
+}
+
+#[test]
+fn a_relay_that_is_called_wrongly_says_so() {
+    let program = program();
+    for arguments in
+        [&[][..], &["other"], &["forward"], &["forward", "--listen", "x", "--to", "127.0.0.1:1", "--nonce", "0"]]
+    {
+        let relay = Program::new(program.to_path_buf(), Environment::empty()).args(arguments.iter().copied());
+        assert_eq!(relay.run(&Bounds::time(PATIENCE)).unwrap().status.code(), Some(64), "{arguments:?}");
+    }
+}
+
+#[test]
+fn ambiguous_framing_ends_at_the_relay() {
+    let gateway = open();
+    let mut trial = Trial::start(&gateway);
+    let hidden = trial.echo_head("Content-Length: 2") + "{}";
+    let lines = [
+        "Content-Length: 2\r\nTransfer-Encoding: chunked",
+        "Content-Length: 2\r\nContent-Length: 2",
+        "Content-Length : 2",
+        "Content-Length: 2,2",
+        "Content-Length: 0x2",
+        "Transfer-Encoding: chunked, identity",
+        "Transfer-Encoding: x",
+        " folded: line\r\nContent-Length: 2",
+        "X: a\nContent-Length: 2",
+        "Host: other\r\nContent-Length: 2",
+    ];
+    for line in lines {
+        let answer = trial.raw(format!("{}{{}}{hidden}", trial.echo_head(line)).as_bytes());
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{line:?}: {answer}");
+        assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{line:?}: {answer}");
+    }
+    let chunked = trial.echo_head("Transfer-Encoding: chunked");
+    for chunks in ["2;x=y\r\n{}\r\n0\r\n\r\n", "2\r\n{}X\r\n0\r\n\r\n", "2\r\n{}\r\n0\r\nX: trailer\r\n\r\n", "zz\r\n"]
+    {
+        let answer = trial.raw(format!("{chunked}{chunks}{hidden}").as_bytes());
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{chunks:?}: {answer}");
+        assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{chunks:?}: {answer}");
+    }
+    assert_eq!(trial.heard(), 0);
+    assert_eq!(trial.revoke().operations, [] as [Value; 0], "no call came through");
+}
+
+#[test]
+fn exactly_the_declared_body_passes() {
+    let gateway = open();
+    let trial = Trial::start(&gateway);
+    let long = json!({"text": "é".repeat(200_000)});
+    let text = long.to_string();
+    let sized = trial.echo_head(&format!("Content-Length: {}", text.len())) + &text;
+    let chunks: String = text
+        .chars()
+        .collect::<Vec<_>>()
+        .chunks(70_001)
+        .map(String::from_iter)
+        .collect::<Vec<_>>()
+        .iter()
+        .map(|chunk| format!("{:x}\r\n{chunk}\r\n", chunk.len()))
+        .collect();
+    let chunked = trial.echo_head("Transfer-Encoding: chunked") + &chunks + "0\r\n\r\n";
+    for request in [sized, chunked] {
+        // What follows is not taken for a second request.
+        let answer = trial.raw(format!("{request}{}{{}}", trial.echo_head("Content-Length: 2")).as_bytes());
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{}", &answer[..200]);
+        assert_eq!(answer.matches("HTTP/1.1").count(), 1);
+    }
+    assert_eq!(*trial.heard.lock().unwrap(), [long.clone(), long]);
+    let empty = trial.echo_head("Transfer-Encoding: chunked") + "0\r\n\r\n";
+    assert!(trial.raw(empty.as_bytes()).contains("crashlab_invalid_arguments"));
+}
+
+#[test]
+fn an_answer_that_comes_before_the_body_reaches_the_target() {
+    let gateway = open();
+    let trial = Trial::start(&gateway);
+    let vast = "POST /operations/echo HTTP/1.1\r\nHost: g\r\nContent-Length: 35184372088832\r\n\r\n";
+    assert!(trial.raw(vast.as_bytes()).starts_with("HTTP/1.1 401 "));
+    let large = trial.echo_head("Content-Length: 3000000") + &" ".repeat(3_000_000);
+    assert!(trial.raw(large.as_bytes()).starts_with("HTTP/1.1 413 "));
+    assert_eq!(trial.heard(), 0);
+}
+
+#[test]
+fn an_event_passes_before_the_next_one_is_due() {
+    let gateway = open();
+    let mut trial = Trial::start(&gateway);
+    let mut stream = trial.connect();
+    stream.write_all(trial.chat("events").as_bytes()).unwrap();
+    let mut seen = String::new();
+    while !seen.contains("data: first\n\n") {
+        let mut buffer = [0; 1024];
+        let count = stream.read(&mut buffer).unwrap();
+        assert!(count > 0, "{seen}");
+        seen.push_str(std::str::from_utf8(&buffer[..count]).unwrap());
+    }
+    assert_eq!(trial.revoke().failures.len(), 1);
+    assert!(!read_to_end(stream).contains("0\r\n\r\n"), "the end of the trial cuts it");
+}
+
+#[test]
+fn a_target_that_holds_hundreds_of_connections_disturbs_no_other_trial_and_all_end_with_it() {
+    let gateway = open();
+    let (mut hostile, other) = (Trial::start(&gateway), Trial::start(&gateway));
+    let mut held = Vec::new();
+    for number in 0..300 {
+        let mut stream = hostile.connect();
+        match number % 3 {
+            // No body, an answer that is not read (the large ones while there are some), nothing at all.
+            0 => stream.write_all(hostile.echo_head("Content-Length: 100").as_bytes()).unwrap(),
+            1 => stream.write_all(hostile.chat("big").as_bytes()).unwrap(),
+            _ => {}
+        }
+        held.push(stream);
+    }
+    for _ in 0..20 {
+        let answer = other.raw((other.echo_head("Content-Length: 2") + "{}").as_bytes());
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
+    let big = other.raw(other.chat("big").as_bytes());
+    assert!(big.ends_with("0\r\n\r\n") && big.len() > BIG);
+    hostile.revoke();
+    hostile.relay.kill();
+    for stream in held {
+        read_to_end(stream);
+    }
+    assert_eq!(other.heard(), 20);
+}
