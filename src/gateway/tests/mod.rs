@@ -2,6 +2,7 @@
 
 mod admission;
 mod guard;
+mod mcp;
 mod operations;
 mod script;
 
