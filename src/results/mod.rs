@@ -6,6 +6,7 @@
 pub mod compare;
 pub mod folder;
 pub mod list;
+pub mod merge;
 pub mod read;
 pub mod record;
 pub mod schema;

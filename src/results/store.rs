@@ -145,15 +145,19 @@ impl Store {
     /// # Errors
     /// Where a link has the name of one of its folders, or the disk refuses.
     pub fn trial(&self, id: &TrialId) -> Result<TrialFolder> {
+        let folder = self.trial_place(id)?;
+        let attempt = set_aside(&folder)?;
+        let (redactor, place) = (self.redactor.clone(), format!("trials/{}", id.folder()));
+        Ok(TrialFolder { folder, place, attempt, redactor, logs: Mutex::default() })
+    }
+
+    /// The folder of a trial, with whatever is in it.
+    pub(crate) fn trial_place(&self, id: &TrialId) -> Result<Folder> {
         let name = match &id.drill {
             Some(drill) => format!("{}@{drill}", id.case),
             None => id.case.to_string(),
         };
-        let repetition = id.repetition.to_string();
-        let folder = self.run.make_or_open("trials")?.make_or_open(&name)?.make_or_open(&repetition)?;
-        let attempt = set_aside(&folder)?;
-        let (redactor, place) = (self.redactor.clone(), format!("trials/{name}/{repetition}"));
-        Ok(TrialFolder { folder, place, attempt, redactor, logs: Mutex::default() })
+        self.run.make_or_open("trials")?.make_or_open(name)?.make_or_open(id.repetition.to_string())
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod compare;
 mod look;
+mod merge;
 mod read;
 mod sample;
 mod schema;
