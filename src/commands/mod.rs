@@ -1,6 +1,7 @@
 //! The subcommands: one file each, except `run`, which is a room of its own. Owns which command goes where, and how an
 //! error becomes an exit code: a refusal is 2, everything else that ended a command is 3.
 
+pub mod check;
 pub mod clean;
 pub mod compare;
 pub mod list;
@@ -25,6 +26,7 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
     let global = &cli.global;
     match &cli.command {
         Command::Run(args) => crate::run::run(global, args, &Interrupt::install()?, out),
+        Command::Check(args) => check::check(global, args, &Interrupt::install()?, out),
         Command::Clean(args) => clean::clean(global, args, &Interrupt::install()?, out),
         Command::View(args) => view::view(global, args, out),
         Command::List => list::list(global, out),

@@ -118,12 +118,13 @@ pub(super) fn command(node: &Node<'_>) -> Vec<String> {
 }
 
 /// Cases, the lock, scripts and environment files never lie in a folder that enters the sandbox and is outside the package's
-/// digest (T2, T4).
+/// digest (T2, T4): the target's, and the folders `target-*` beside it.
 fn keep_from_target(root: &Node<'_>, policy: &Policy) {
-    let source = policy.target.source.as_str();
+    let source = &policy.target.source;
     let refuse = |node: &Node<'_>, path: &Utf8PathBuf| {
-        let first = path.components().next().map(|c| c.as_str().to_owned()).unwrap_or_default();
-        if forms::is_within(path.as_str(), source) || (path.as_str() != first && first.starts_with("target-")) {
+        let beside = path.strip_prefix(source.parent().unwrap_or(Utf8Path::new(""))).ok();
+        let sibling = beside.is_some_and(|rest| rest.as_str().starts_with("target-") && rest.components().count() > 1);
+        if path.starts_with(source) || sibling {
             node.refuse(
                 format!("found {path:?}, inside a folder of the target"),
                 "a file that the target cannot see and the package's digest covers",

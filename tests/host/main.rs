@@ -8,6 +8,7 @@
     reason = "clippy takes only the test functions themselves for tests, not what helps them"
 )]
 
+mod check;
 mod evaluation;
 mod policy;
 mod relay;

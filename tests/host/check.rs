@@ -1,0 +1,305 @@
+//! `crashlab check`: what it says of a package, what it refuses, and what it never does.
+
+use assert_cmd::Command;
+use serde_json::{Value, json};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+/// A package in a folder of its own, outside any repository unless a test makes one.
+struct Package {
+    folder: tempfile::TempDir,
+}
+
+const EVALUATION: &str = r#"
+import pathlib
+pathlib.Path("was-started").write_text("yes")
+from crashlab import Check, Evaluation
+evaluation = Evaluation()
+
+@evaluation.world
+def world(case): return {"orders": {}}
+
+@evaluation.operation
+def get_order(world, order_id: str) -> dict: return {"id": order_id}
+
+@evaluation.verify
+def verify(trial): yield Check("fine", True, "")
+
+if __name__ == "__main__":
+    evaluation.serve()
+"#;
+
+impl Drop for Package {
+    fn drop(&mut self) {
+        assert!(
+            std::thread::panicking() || !self.folder.path().join("docker-was-called").exists(),
+            "docker was called"
+        );
+    }
+}
+
+impl Package {
+    fn new(more: &Value) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut policy = json!({
+            "version": 1, "name": "refund-desk",
+            "target": {"image": {"reference": "a/b:1"}, "command": ["python3", "/target/agent.py"]},
+            "operations": {"get_order": {}},
+            "evaluation": {"command": ["python3", "evaluation.py"]}
+        });
+        json_patch::merge(&mut policy, more);
+        let package = Self { folder };
+        package.write("policy.json", &policy.to_string());
+        package.write("cases.jsonl", "{\"id\": \"double-refund\", \"input\": 1}\n{\"id\": \"plain\", \"input\": 2}\n");
+        package.write("evaluation.py", EVALUATION);
+        package.write("target/agent.py", "print(1)\n");
+        package
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("package")
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let path = self.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    fn git(&self, args: &[&str]) {
+        let mut git = Command::new("git");
+        git.args(["-c", "user.name=t", "-c", "user.email=t@t", "-c", "init.defaultBranch=main"]);
+        git.args(args).current_dir(self.path()).assert().success();
+    }
+
+    /// `crashlab check PACKAGE`, in an environment that holds nothing but a search path.
+    fn check(&self, args: &[&str]) -> Command {
+        let mut command = Command::cargo_bin("crashlab").unwrap();
+        command.env_clear().env("PATH", tools(self.folder.path())).arg("check").arg(self.path()).args(args);
+        command.current_dir(self.folder.path());
+        command
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        let output = self.check(args).args(["--format", "json"]).output().unwrap();
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+    }
+
+    fn was_started(&self) -> bool {
+        self.path().join("was-started").exists()
+    }
+}
+
+/// A search path on which docker is a stand-in that leaves a mark: a check never calls it.
+fn tools(beside: &Path) -> std::ffi::OsString {
+    let bin = beside.join("bin");
+    if !bin.exists() {
+        std::fs::create_dir(&bin).unwrap();
+        let stand_in = format!("#!/bin/sh\necho called > {}\n", beside.join("docker-was-called").display());
+        std::fs::write(bin.join("docker"), stand_in).unwrap();
+        std::fs::set_permissions(bin.join("docker"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let path = std::env::var_os("PATH").unwrap();
+    std::env::join_paths(std::iter::once(bin).chain(std::env::split_paths(&path))).unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn a_package_is_described_without_docker_and_without_starting_its_code() {
+    let package = Package::new(&json!({"repeat": 3}));
+    let report = package.json(&[]);
+    let digest = report["digest"].as_str().unwrap();
+    assert_eq!(digest.len(), "sha256:".len() + 64);
+    assert_eq!(report["accepted"], true);
+    assert_eq!(report["trust"], json!({"started": false, "flag": format!("--trust-evaluation-code={digest}")}));
+    assert_eq!(report["evaluation"]["command"], json!(["python3", "evaluation.py"]));
+    assert_eq!(report["evaluation"]["lock"], Value::Null);
+    assert_eq!(report["cases"]["ids"], json!(["double-refund", "plain"]));
+    assert_eq!(report["cases"]["trials"], 6);
+    assert_eq!(report["operations"], json!([{"name": "get_order", "calls": 100}]));
+    let files: Vec<&str> = report["files"].as_array().unwrap().iter().map(|it| it["path"].as_str().unwrap()).collect();
+    assert_eq!(files, ["cases.jsonl", "evaluation.py", "policy.json"], "the target's folder is not the package's");
+    assert!(!package.was_started());
+}
+
+#[test]
+fn people_are_told_what_to_review_and_which_flag_to_paste() {
+    let package = Package::new(&json!({}));
+    let output = package.check(&[]).assert().success().get_output().clone();
+    let (told, digest) = (text(&output.stdout), package.json(&[])["digest"].as_str().unwrap().to_owned());
+    for wanted in [
+        "refund-desk would be accepted",
+        "python3 evaluation.py",
+        "double-refund, plain",
+        "get_order",
+        "not reproducible",
+        "review it",
+        &format!("--trust-evaluation-code={digest}"),
+    ] {
+        assert!(told.contains(wanted), "{told}\nlacks {wanted}");
+    }
+    assert!(!package.was_started());
+}
+
+#[test]
+fn people_are_told_what_to_do_about_env_files_and_keys() {
+    let told = text(&Package::new(&json!({})).check(&[]).output().unwrap().stdout);
+    for wanted in [
+        "to .gitignore before a value is in it",
+        "names and empty placeholders in .env.example",
+        "restrict .env to your user",
+        "git check-ignore .env",
+        "leaves an ignored .env out; a .env that git tracks goes in",
+        "committed, copied into an image or printed",
+        "rotate it",
+        "cannot prove that files that you wrote are free of secrets",
+    ] {
+        assert!(told.contains(wanted), "{told}\nlacks {wanted}");
+    }
+}
+
+#[test]
+fn trusted_code_is_started_and_heard() {
+    let package = Package::new(&json!({}));
+    let report = package.json(&["--trust-evaluation-code"]);
+    assert_eq!(report["trust"]["started"], true, "{report}");
+    assert!(package.was_started());
+    let other = Package::new(&json!({"operations": {"refund": {}}}));
+    let output = other.check(&["--trust-evaluation-code"]).assert().code(2).get_output().clone();
+    assert!(text(&output.stderr).contains("does not implement the operation refund"), "{output:?}");
+}
+
+#[test]
+fn a_digest_that_was_reviewed_is_the_only_one_that_passes() {
+    let package = Package::new(&json!({}));
+    let flag = package.json(&[])["trust"]["flag"].as_str().unwrap().to_owned();
+    package.write("evaluation.py", &format!("{EVALUATION}# one more line\n"));
+    let output = package.check(&[&flag]).assert().code(2).get_output().clone();
+    assert!(text(&output.stderr).contains("not the one that was reviewed"), "{output:?}");
+    assert!(!package.was_started());
+    let flag = package.json(&[])["trust"]["flag"].as_str().unwrap().to_owned();
+    package.check(&[&flag]).assert().success();
+}
+
+#[test]
+fn a_missing_credential_is_named_and_one_that_is_there_is_never_shown() {
+    let gateway = json!({"extends": ["provider/openai"]});
+    let package = Package::new(&gateway);
+    let output = package.check(&[]).assert().code(2).get_output().clone();
+    let told = text(&output.stdout);
+    assert!(told.contains("would be refused: 1 credential missing"), "{told}");
+    assert!(
+        told.contains("OPENAI_API_KEY (gateway openai): missing: the environment variable OPENAI_API_KEY is not set"),
+        "{told}"
+    );
+    let key = "sk-check-0123456789";
+    for format in ["human", "json"] {
+        let output =
+            package.check(&["--format", format]).env("OPENAI_API_KEY", key).assert().success().get_output().clone();
+        let told = format!("{}{}", text(&output.stdout), text(&output.stderr));
+        assert!(told.contains("OPENAI_API_KEY") && !told.contains(key), "{told}");
+    }
+}
+
+#[test]
+fn env_files_are_told_with_what_git_makes_of_them_and_never_opened() {
+    let package = Package::new(&json!({}));
+    package.git(&["init", "--quiet"]);
+    package.write(".gitignore", ".env.local\nignored/\n");
+    for (name, mode) in [
+        ("target/.env", 0o600),
+        (".env.local", 0o644),
+        ("ignored/.env", 0o600),
+        (".env.example", 0o644),
+        ("deep/.env", 0o600),
+    ] {
+        package.write(name, "KEY=canary-0123456789\n");
+        std::fs::set_permissions(package.path().join(name), std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    package.git(&["add", "--force", "target/.env"]);
+    let output = package.check(&["--format", "json"]).output().unwrap();
+    assert!(!text(&output.stdout).contains("canary"), "content was read");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let known: Vec<(String, &str)> = report["env_files"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|file| {
+            let path = Path::new(file["path"].as_str().unwrap());
+            let root = package.path().canonicalize().unwrap();
+            (path.strip_prefix(root).unwrap().display().to_string(), file["git"].as_str().unwrap())
+        })
+        .collect();
+    let wanted = [
+        (".env.local", "ignored"),
+        ("deep/.env", "untracked"),
+        ("ignored/.env", "ignored"),
+        ("target/.env", "tracked"),
+    ];
+    assert_eq!(known, wanted.map(|(path, git)| (path.to_owned(), git)));
+    let warnings = report["warnings"].to_string();
+    for wanted in ["target/.env is tracked by git", "deep/.env is not ignored", ".env.local can be read by other users"]
+    {
+        assert!(warnings.contains(wanted), "{warnings} lacks {wanted}");
+    }
+    assert!(!warnings.contains("ignored/.env can be read"), "{warnings}");
+}
+
+#[test]
+fn asking_git_about_env_files_runs_nothing_of_the_repository() {
+    let package = Package::new(&json!({}));
+    package.git(&["init", "--quiet"]);
+    package.write(".env", "");
+    let marker = package.folder.path().join("marker");
+    let script = package.folder.path().join("evil");
+    std::fs::write(&script, format!("#!/bin/sh\necho run > {}\n", marker.display())).unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    package.git(&["config", "core.fsmonitor", script.to_str().unwrap()]);
+    package.check(&[]).assert().success();
+    assert!(!marker.exists(), "a check ran the repository's program");
+    package.git(&["status"]);
+    assert!(marker.exists(), "the control: plain git runs it");
+}
+
+#[test]
+fn what_is_refused_is_refused_with_its_place_in_one_document() {
+    let table = [
+        (json!({"sandbox": {"memory": "256MB"}}), "policy.json#/sandbox/memory"),
+        (json!({"target": {"env": {"MY_API_KEY": "x"}}}), "policy.json#/target/env/MY_API_KEY"),
+        (json!({"evaluation": {"lock": "uv.lock"}}), "policy.json#/evaluation/lock"),
+        (json!({"cases": "none.jsonl"}), "none.jsonl"),
+        (json!({"target": {"source": "none"}}), "policy.json#/target/source"),
+    ];
+    for (more, place) in table {
+        let package = Package::new(&more);
+        let output = package.check(&["--format", "json"]).assert().code(2).get_output().clone();
+        let error: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((&error["schema"], &error["exit"]), (&json!("crashlab.error/1"), &json!(2)));
+        assert_eq!(error["where"], place, "{error}");
+        assert!(!error["hint"].is_null(), "{error}");
+    }
+}
+
+#[test]
+fn an_overlay_is_merged_and_named_in_its_errors() {
+    let package = Package::new(&json!({}));
+    package.write("../ci.json", r#"{"repeat": 5}"#);
+    assert_eq!(package.json(&["--policy", "ci.json"])["cases"]["repeat"], 5);
+    package.write("../ci.json", r#"{"repeat": 0}"#);
+    let output = package.check(&["--policy", "ci.json"]).assert().code(2).get_output().clone();
+    assert!(text(&output.stderr).contains("ci.json#/repeat: found 0"), "{output:?}");
+}
+
+#[test]
+fn the_published_schema_is_printed() {
+    let schema = |name: &str| {
+        let output =
+            Command::cargo_bin("crashlab").unwrap().args(["schema", name]).assert().success().get_output().clone();
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    };
+    assert_eq!(schema("policy"), serde_json::from_str::<Value>(crashlab::policy::schema_text()).unwrap());
+    assert_eq!(schema("case"), serde_json::from_str::<Value>(crashlab::policy::case_schema_text()).unwrap());
+}
