@@ -11,7 +11,8 @@ mod schedule;
 
 pub use accept::Accepted;
 
-use crate::cli::{Global, Run};
+use crate::cli::{Format, Global, Run};
+use crate::commands::view::no_form;
 use crate::docker::Docker;
 use crate::exit::Exit;
 use crate::ids::RunId;
@@ -30,6 +31,9 @@ use std::time::SystemTime;
 /// # Errors
 /// A refusal (exit 2), or what kept the run from its first stored byte (exit 3).
 pub fn run(global: &Global, args: &Run, stop: &Interrupt, out: &mut dyn Write) -> Result<Exit> {
+    if global.format == Format::Markdown {
+        return Err(no_form("run", "human, json, jsonl or junit"));
+    }
     let accepted = accept::accept(args, stop)?;
     let docker = Docker::new(stop);
     let engine = accept::engine(&docker, &accepted)?;
@@ -39,7 +43,7 @@ pub fn run(global: &Global, args: &Run, stop: &Interrupt, out: &mut dyn Write) -
     let scope = Scope::open(&run, store.path(), &global.results.join("scopes"), &docker)?;
     let mut record = record::begin(&run, &accepted, &engine);
     store.write_run(record.clone()).context("failed to write the run's first record")?;
-    let progress = Progress::new(global, &redactor, &accepted, &run);
+    let progress = Progress::new(global, &redactor, &accepted, &run, store.path().as_str());
     let provisioned = lab::provision(&scope, &store, &accepted, &engine, &mut record, &progress);
     let trials = match provisioned {
         Ok(lab) => {
@@ -56,7 +60,7 @@ pub fn run(global: &Global, args: &Run, stop: &Interrupt, out: &mut dyn Write) -
     let exit = exit_of(&record.counts, stop.signal(), !cleanup.failures.is_empty());
     record.exit = Some(exit.code());
     let written = store.write_run(record)?;
-    progress.end();
+    progress.end(&written);
     crate::report::run(global, &written, store.path(), out)?;
     Ok(exit)
 }

@@ -45,7 +45,7 @@ pub fn failed(format: Format, error: &anyhow::Error) -> Exit {
     let refusal = error.downcast_ref::<Refusal>();
     let exit = if refusal.is_some() { Exit::Refused } else { Exit::Uncertain };
     let told = refusal.cloned().unwrap_or_else(|| as_refusal(error));
-    if format == Format::Json {
+    if matches!(format, Format::Json | Format::Jsonl) {
         let document = serde_json::json!({
             "schema": "crashlab.error/1", "exit": exit.code(), "message": told.message, "where": told.place, "hint": told.hint,
         });

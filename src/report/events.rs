@@ -35,12 +35,10 @@ pub enum Event<'a> {
         /// In words.
         message: &'a str,
     },
-    /// A trial's target starts.
+    /// An attempt at a trial begins.
     TrialStarted {
         /// `CASE/N`.
         trial: &'a str,
-        /// From 1.
-        attempt: u32,
     },
     /// A trial came to its end.
     TrialFinished {

@@ -1,11 +1,12 @@
 //! What a run says on standard error while it goes on: a bar on a terminal, a line for each thing that matters elsewhere.
-//! Everything that a target, a case or the world said is redacted and neutral for a terminal before it gets here.
+//! With `--format jsonl` the same goes to standard output as events. Everything that a target, a case or the world said is redacted and neutral for a terminal before it gets here.
 
 use super::accept::Accepted;
-use crate::cli::{Color, Global};
-use crate::ids::RunId;
+use crate::cli::{Color, Format, Global};
+use crate::ids::{RunId, TrialId};
 use crate::redact::Redactor;
-use crate::results::record::TrialRecord;
+use crate::report::events::{Event, Events};
+use crate::results::record::{RunRecord, TrialRecord};
 use crate::scope::Cleanup;
 use crate::verdict::Outcome;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -19,11 +20,12 @@ pub struct Progress {
     bar: ProgressBar,
     redactor: Redactor,
     counts: Mutex<[u64; 3]>,
+    events: Events,
 }
 
 impl Progress {
     /// Says what begins.
-    pub fn new(global: &Global, redactor: &Redactor, accepted: &Accepted, run: &RunId) -> Self {
+    pub fn new(global: &Global, redactor: &Redactor, accepted: &Accepted, run: &RunId, path: &str) -> Self {
         let terminal = std::io::stderr().is_terminal() && !global.quiet && global.color != Color::Never;
         let bar = if terminal { ProgressBar::new(accepted.trials.len() as u64) } else { ProgressBar::hidden() };
         if terminal {
@@ -32,7 +34,13 @@ impl Progress {
             bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar.enable_steady_tick(Duration::from_millis(200));
         }
-        let progress = Self { quiet: global.quiet, bar, redactor: redactor.clone(), counts: Mutex::default() };
+        let events = match global.format {
+            Format::Jsonl => Events::stdout(run.clone()),
+            _ => Events::silent(run.clone()),
+        };
+        let progress = Self { quiet: global.quiet, bar, redactor: redactor.clone(), counts: Mutex::default(), events };
+        let (name, trials) = (accepted.policy.name.as_str(), accepted.trials.len() as u64);
+        progress.tell(&Event::RunStarted { name, trials, jobs: accepted.jobs, path });
         progress.say(&format!("run {run}: {} trials, {} at a time", accepted.trials.len(), accepted.jobs));
         progress
     }
@@ -44,7 +52,15 @@ impl Progress {
 
     /// What the user should know, also with `--quiet`.
     pub fn warn_all(&self, warnings: &[String]) {
-        warnings.iter().for_each(|warning| self.line(&format!("warning: {warning}")));
+        for warning in warnings {
+            self.line(&format!("warning: {warning}"));
+            self.tell(&Event::Warning { message: &self.redactor.text("standard output", warning) });
+        }
+    }
+
+    /// An attempt at a trial begins.
+    pub fn started(&self, id: &TrialId) {
+        self.tell(&Event::TrialStarted { trial: &id.to_string() });
     }
 
     /// A trial is over.
@@ -57,6 +73,7 @@ impl Progress {
         }
         let [passed, failed, other] = *counts;
         drop(counts);
+        self.tell(&Event::finished(record));
         self.bar.inc(1);
         self.bar.set_message(format!("{passed} passed, {failed} failed, {other} not measured"));
         let mut line = format!("{:>9}  {}", record.outcome.as_str(), record.trial);
@@ -68,6 +85,7 @@ impl Progress {
 
     /// An uncertain trial is tried again.
     pub fn retry(&self, record: &TrialRecord) {
+        self.tell(&Event::finished(record));
         self.say(&format!("    again  {} (attempt {} was uncertain)", record.trial, record.attempt));
     }
 
@@ -88,9 +106,17 @@ impl Progress {
         }
     }
 
-    /// Takes the bar away.
-    pub fn end(&self) {
+    /// Takes the bar away, and tells the end as it was stored.
+    pub fn end(&self, record: &RunRecord) {
         self.bar.finish_and_clear();
+        self.tell(&Event::end(record));
+    }
+
+    fn tell(&self, event: &Event<'_>) {
+        if let Err(error) = self.events.tell(event) {
+            // A full disk behind standard output must not end a run: its clean-up and its record still come.
+            self.line(&format!("warning: {error:#}"));
+        }
     }
 
     fn say(&self, text: &str) {

@@ -20,7 +20,7 @@ use std::time::SystemTime;
 /// The record of a run that starts.
 pub fn begin(run: &RunId, accepted: &Accepted, engine: &Engine) -> RunRecord {
     let policy = &accepted.policy;
-    RunRecord {
+    let mut record = RunRecord {
         schema: SCHEMA.to_owned(),
         run: run.clone(),
         started: timestamp(SystemTime::now()),
@@ -46,7 +46,10 @@ pub fn begin(run: &RunId, accepted: &Accepted, engine: &Engine) -> RunRecord {
         usage: Usage::default(),
         redactions: Vec::new(),
         cleanup: Cleanup::default(),
-    }
+    };
+    // The plan: whoever reads an unfinished run knows what is missing.
+    record.set_trials(accepted.trials.iter().map(|planned| TrialRecord::not_run(&planned.id)).collect());
+    record
 }
 
 fn evaluation(accepted: &Accepted) -> EvaluationRecord {

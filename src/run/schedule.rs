@@ -51,6 +51,7 @@ fn with_retries(
 ) -> TrialRecord {
     let mut left = retries;
     loop {
+        progress.started(&planned.id);
         let record = attempt::attempt(lab, planned, halted);
         if record.outcome != Outcome::Uncertain || left == 0 || lab.accepted.stop.is_raised() {
             return record;

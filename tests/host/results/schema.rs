@@ -120,7 +120,7 @@ fn every_event_is_one_valid_line() {
     let told = [
         Event::RunStarted { name: "refund-desk", trials: 1, jobs: 4, path: ".crashlabs/runs/a" },
         Event::Warning { message: "two\nlines" },
-        Event::TrialStarted { trial: "a/1", attempt: 1 },
+        Event::TrialStarted { trial: "a/1" },
         Event::finished(&record.trials[0]),
         Event::end(&record),
     ];
