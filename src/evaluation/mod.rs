@@ -17,6 +17,6 @@ pub use agreement::{Introduced, NotIntroduced, agree, introduce, secrets};
 pub use host::{EvaluationError, Host, Launch};
 pub use lock::LockRecord;
 pub use package::{Package, PackageFile, Trust, open, require_trust};
-pub use protocol::{Declared, DeclaredOperation, Reply, VerifyInput};
+pub use protocol::{Declared, DeclaredOperation, OperationSeen, Reply, VerifyInput};
 pub use sdk::write_sdk;
 pub use world::seen;

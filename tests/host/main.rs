@@ -10,6 +10,7 @@
 
 mod check;
 mod evaluation;
+mod init;
 mod policy;
 mod relay;
 mod results;
