@@ -1,1 +1,14 @@
 //! Tests that ask a real Docker engine.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    dead_code,
+    reason = "clippy takes only the test functions themselves for tests, not what helps them"
+)]
+
+mod chain;
+mod scope;
+mod support;
