@@ -65,6 +65,10 @@ const BIG: usize = 4 << 20;
 
 impl Trial {
     fn start(gateway: &Gateway) -> Self {
+        Self::start_with(gateway, &[])
+    }
+
+    fn start_with(gateway: &Gateway, arguments: &[&str]) -> Self {
         let policy = json!({
             "version": 1, "name": "bench", "target": {"image": {"reference": "none:1"}, "command": ["true"]},
             "evaluation": {"command": ["true"]}, "operations": {"echo": {}},
@@ -100,7 +104,8 @@ impl Trial {
         };
         let admission = gateway.admit(pass).unwrap();
         let (program, address) = (program(), free_address());
-        let relay = relay(&program, gateway.address(), address, &nonce).spawn().unwrap();
+        let relay =
+            relay(&program, gateway.address(), address, &nonce).args(arguments.iter().copied()).spawn().unwrap();
         assert!(admission.wait_ready(PATIENCE), "the relay shows its nonce");
         let environment = admission.environment("http://gateway:8080");
         let token = |name: &str| environment.iter().find(|(key, _)| key == name).unwrap().1.clone();
@@ -272,6 +277,21 @@ fn an_event_passes_before_the_next_one_is_due() {
     }
     assert_eq!(trial.revoke().failures.len(), 1);
     assert!(!read_to_end(stream).contains("0\r\n\r\n"), "the end of the trial cuts it");
+}
+
+#[test]
+fn connections_beyond_the_bound_wait_until_one_is_free() {
+    let gateway = open();
+    let trial = Trial::start_with(&gateway, &["--connections", "2"]);
+    let held = [trial.connect(), trial.connect()];
+    let mut third = trial.connect();
+    third.write_all((trial.echo_head("Content-Length: 2") + "{}").as_bytes()).unwrap();
+    third.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    assert!(third.read(&mut [0]).is_err(), "nobody has taken it");
+    assert_eq!(trial.heard(), 0);
+    drop(held);
+    third.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert!(read_to_end(third).starts_with("HTTP/1.1 200 "));
 }
 
 #[test]

@@ -170,7 +170,8 @@ impl Bench {
 
     pub(super) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        // Below the time for a head: what ends only by that was not ended by us.
+        stream.set_read_timeout(Some(Duration::from_secs(8))).unwrap();
         stream
     }
 
@@ -215,8 +216,12 @@ impl Bench {
 pub(super) fn read_to_end(mut stream: TcpStream) -> String {
     let mut bytes = Vec::new();
     let mut buffer = [0; 4096];
-    while let Ok(count @ 1..) = stream.read(&mut buffer) {
-        bytes.extend_from_slice(&buffer[..count]);
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(count @ 1..) => bytes.extend_from_slice(&buffer[..count]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => panic!("nothing ends this connection"),
+            Ok(_) | Err(_) => break,
+        }
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
