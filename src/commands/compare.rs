@@ -20,6 +20,9 @@ pub fn compare(global: &Global, args: &Compare, out: &mut dyn Write) -> Result<E
     let candidate = read::find(&global.results, &args.candidate)?;
     base.notes.iter().chain(&candidate.notes).for_each(|note| report::note(note));
     let comparison = compare_runs(&base.record, &candidate.record);
+    if let Some(file) = &args.html {
+        report::file::write(file, |page| report::html::compare(&comparison, page))?;
+    }
     match global.format {
         Format::Human => human::compare(&comparison, &Look::of(global.color), out)?,
         Format::Json => report::json(&comparison, out)?,

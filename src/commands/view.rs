@@ -3,10 +3,12 @@
 use crate::cli::{Format, Global, View};
 use crate::exit::{Exit, Refusal};
 use crate::report::look::Look;
+use crate::report::text::safe;
 use crate::report::{self, human, raw};
 use crate::results::read::{self, StoredRun};
 use crate::results::story;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use camino::Utf8Path;
 use std::io::Write;
 
 /// Shows a stored run.
@@ -16,7 +18,9 @@ use std::io::Write;
 pub fn view(global: &Global, args: &View, out: &mut dyn Write) -> Result<Exit> {
     let run = read::find(&global.results, &args.run)?;
     tell(global, &run);
-    if args.raw {
+    if let Some(file) = &args.html {
+        write_page(global, file, &run, args.trial.is_some(), out)?;
+    } else if args.raw {
         show_raw(global, &run, out)?;
     } else if let Some(trial) = &args.trial {
         show_trial(global, &run, trial, out)?;
@@ -39,6 +43,20 @@ fn show_run(global: &Global, run: &StoredRun, out: &mut dyn Write) -> Result<()>
         Format::Json => report::json(&run.record, out),
         Format::Junit => report::junit::run(&run.record, out),
         Format::Jsonl | Format::Markdown => Err(no_form("view", "human, json or junit")),
+    }
+}
+
+fn write_page(global: &Global, file: &Utf8Path, run: &StoredRun, one_trial: bool, out: &mut dyn Write) -> Result<()> {
+    if one_trial {
+        return Err(Refusal::new("a page shows the whole run")
+            .at("--trial")
+            .hint("leave --trial or --html out")
+            .into());
+    }
+    report::file::write(file, |page| report::html::run(run, page))?;
+    match global.format {
+        Format::Human => writeln!(out, "{}", safe(file.as_str())).context("failed to write"),
+        _ => show_run(global, run, out),
     }
 }
 

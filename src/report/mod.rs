@@ -4,6 +4,8 @@
 //! and exact in JSON. A form never changes a number: it shows what the record holds.
 
 pub mod events;
+pub mod file;
+pub mod html;
 pub mod human;
 pub mod junit;
 pub mod look;

@@ -1,7 +1,11 @@
-//! Words for a comparison that terminal, Markdown and page share, so that they say the same.
+//! Words that terminal, Markdown and page share, so that they say the same: for a comparison, and for the evidence of a
+//! trial. Foreign text comes out safe.
 
 use crate::ids::CaseId;
+use crate::report::text::{count, duration, money, safe};
 use crate::results::compare::{CaseChange, Change, Comparison, Winner};
+use crate::results::story;
+use serde_json::Value;
 
 /// `CASE`, under a drill `CASE@DRILL`. Not safe yet.
 pub(crate) fn case(case: &CaseId, drill: Option<&str>) -> String {
@@ -56,4 +60,98 @@ pub(crate) fn verdict(comparison: &Comparison) -> String {
         Winner::UnequalSets => "no winner is named, since the two did not measure the same trials",
     };
     format!("{cases} (exact tests, Holm, level 0.05); {winner}")
+}
+
+fn text<'a>(line: &'a Value, key: &str) -> Option<std::borrow::Cow<'a, str>> {
+    line.get(key).and_then(Value::as_str).map(safe)
+}
+
+/// Whether a model call came to its end.
+pub(crate) fn is_complete(line: &Value) -> bool {
+    line.get("end").and_then(Value::as_str) == Some("complete")
+}
+
+/// A line of `gateway.jsonl`.
+pub(crate) fn model_call(line: &Value) -> String {
+    let route = text(line, "route").or_else(|| text(line, "method")).unwrap_or("a request".into());
+    let model = match (text(line, "model"), text(line, "served")) {
+        (Some(asked), Some(served)) if asked != served => format!(", {asked} (served {served})"),
+        (Some(model), _) | (None, Some(model)) => format!(", {model}"),
+        (None, None) => String::new(),
+    };
+    let status = line.get("status").and_then(Value::as_u64).map_or_else(|| "no answer".to_owned(), |s| s.to_string());
+    let end = text(line, "end").unwrap_or("?".into());
+    let took = line.get("duration_ms").and_then(Value::as_u64);
+    let took = took.map_or_else(String::new, |took| format!(", {}", duration(took)));
+    let gateway = text(line, "gateway").unwrap_or("?".into());
+    format!("model call at {gateway}: {route}{model}: {status}, {end}{took}")
+}
+
+/// Which limit refused a model call.
+pub(crate) fn refusal(line: &Value) -> Option<String> {
+    let refusal = line.get("refusal").filter(|refusal| !refusal.is_null())?;
+    let of = |key: &str| text(refusal, key).unwrap_or("?".into());
+    Some(format!("refused by {} ({})", of("limit"), of("code")))
+}
+
+/// A line of `operations.jsonl`: name and arguments.
+pub(crate) fn operation_call(line: &Value) -> String {
+    let name = text(line, "operation").unwrap_or("?".into());
+    let via = text(line, "via").filter(|via| via != "http").map_or_else(String::new, |via| format!(" (via {via})"));
+    let arguments = line.get("arguments").map_or_else(String::new, |value| format!(" {}", one_line(value)));
+    format!("{name}{via}{arguments}")
+}
+
+/// How an operation answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Result,
+    Refused,
+    Error,
+}
+
+/// What an operation answered.
+pub(crate) fn answers(line: &Value) -> Vec<(Answer, String)> {
+    let kinds =
+        [("result", Answer::Result, "→"), ("refused", Answer::Refused, "refused"), ("error", Answer::Error, "error")];
+    let there = |key: &str, answer| line.get(key).filter(|value| answer == Answer::Result || !value.is_null());
+    let one = |(key, answer, words)| Some((answer, format!("{words} {}", answer_words(there(key, answer)?))));
+    kinds.into_iter().filter_map(one).collect()
+}
+
+/// A JSON value on one safe line.
+pub(crate) fn one_line(value: &Value) -> String {
+    safe(&value.to_string()).into_owned()
+}
+
+/// `{code, message}` as words, anything else as JSON.
+fn answer_words(value: &Value) -> String {
+    let text = |key: &str| value.get(key).and_then(Value::as_str).map(safe);
+    match (text("code"), text("message")) {
+        (Some(code), Some(message)) => format!("{code}: {message}"),
+        _ => one_line(value),
+    }
+}
+
+/// What a model call used.
+pub(crate) fn usage_words(line: &Value) -> String {
+    let usage = line.get("usage").filter(|usage| usage.is_object());
+    let Some(usage) = usage else {
+        let why = line.get("unknown").and_then(Value::as_str).map_or("usage unknown".into(), safe);
+        return why.into_owned();
+    };
+    let tokens = |key: &str| count(usage.get(key).and_then(Value::as_u64));
+    let cost = money(line.get("cost_usd").and_then(Value::as_f64));
+    format!("{} input ({} cached), {} output tokens, {cost}", tokens("input"), tokens("cached_input"), tokens("output"))
+}
+
+/// A changed place of a world.
+pub(crate) fn change_words(change: &story::Change) -> String {
+    let path = if change.path.is_empty() { "(whole)".into() } else { safe(&change.path) };
+    match (&change.before, &change.after) {
+        (None, Some(after)) => format!("+ {path}: {}", one_line(after)),
+        (Some(before), None) => format!("- {path}: {}", one_line(before)),
+        (Some(before), Some(after)) => format!("~ {path}: {} → {}", one_line(before), one_line(after)),
+        (None, None) => format!("- {path}"),
+    }
 }

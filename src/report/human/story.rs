@@ -4,7 +4,8 @@
 use crate::report::human::{outcome_words, tokens, tone};
 use crate::report::look::{Look, Tone};
 use crate::report::text::{count, duration, money, plural, safe, safe_lines, wrap};
-use crate::results::story::{Change, Event, Kind, Story, changes};
+use crate::report::words::{self, Answer, change_words, usage_words};
+use crate::results::story::{Event, Kind, Story, changes};
 use crate::verdict::Outcome;
 use anyhow::{Context as _, Result};
 use serde_json::Value;
@@ -120,23 +121,10 @@ impl Page<'_> {
         if let Value::String(torn) = line {
             return self.at(None, Tone::Doubt, &format!("a line that is no JSON: {}", safe(torn)));
         }
-        let text = |key: &str| line.get(key).and_then(Value::as_str).map(safe);
-        let route = text("route").or_else(|| text("method")).unwrap_or("a request".into());
-        let model = match (text("model"), text("served")) {
-            (Some(asked), Some(served)) if asked != served => format!(", {asked} (served {served})"),
-            (Some(model), _) | (None, Some(model)) => format!(", {model}"),
-            (None, None) => String::new(),
-        };
-        let status =
-            line.get("status").and_then(Value::as_u64).map_or_else(|| "no answer".to_owned(), |s| s.to_string());
-        let end = text("end").unwrap_or("?".into());
-        let tone = if end == "complete" { Tone::Plain } else { Tone::Bad };
-        let took = event.duration_ms.map_or_else(String::new, |took| format!(", {}", duration(took)));
-        let gateway = text("gateway").unwrap_or("?".into());
-        self.at(event.at_ms, tone, &format!("model call at {gateway}: {route}{model}: {status}, {end}{took}"));
-        if let Some(refusal) = line.get("refusal").filter(|refusal| !refusal.is_null()) {
-            let text = |key: &str| refusal.get(key).and_then(Value::as_str).map_or("?".into(), safe);
-            return self.push(Tone::Bad, INDENT + 2, &format!("refused by {} ({})", text("limit"), text("code")));
+        let tone = if words::is_complete(line) { Tone::Plain } else { Tone::Bad };
+        self.at(event.at_ms, tone, &words::model_call(line));
+        if let Some(refusal) = words::refusal(line) {
+            return self.push(Tone::Bad, INDENT + 2, &refusal);
         }
         self.push(Tone::Faint, INDENT + 2, &usage_words(line));
     }
@@ -145,17 +133,14 @@ impl Page<'_> {
         if let Value::String(torn) = line {
             return self.at(None, Tone::Doubt, &format!("a line that is no JSON: {}", safe(torn)));
         }
-        let text = |key: &str| line.get(key).and_then(Value::as_str).map(safe);
-        let name = text("operation").unwrap_or("?".into());
-        let via = text("via").filter(|via| via != "http").map_or_else(String::new, |via| format!(" (via {via})"));
-        let arguments = line.get("arguments").map_or_else(String::new, |value| format!(" {}", one_line(value)));
-        self.bounded(Some(event.at_ms), Tone::Plain, &format!("{name}{via}{arguments}"));
-        for (key, tone, words) in
-            [("result", Tone::Good, "→"), ("refused", Tone::Doubt, "refused"), ("error", Tone::Bad, "error")]
-        {
-            if let Some(value) = line.get(key).filter(|value| key == "result" || !value.is_null()) {
-                self.bounded(None, tone, &format!("{words} {}", answer_words(value)));
-            }
+        self.bounded(Some(event.at_ms), Tone::Plain, &words::operation_call(line));
+        for (answer, text) in words::answers(line) {
+            let tone = match answer {
+                Answer::Result => Tone::Good,
+                Answer::Refused => Tone::Doubt,
+                Answer::Error => Tone::Bad,
+            };
+            self.bounded(None, tone, &text);
         }
         let changed = line.get("world_diff").map(|diff| changes(diff, None)).unwrap_or_default();
         for change in changed.iter().take(VALUE_LINES) {
@@ -226,40 +211,5 @@ impl Page<'_> {
             let detail = check.detail.as_deref().map_or_else(String::new, |detail| format!(": {}", safe(detail)));
             self.push(tone, 2, &format!("{sign} {}{detail}", safe(&check.name)));
         }
-    }
-}
-
-/// A JSON value on one safe line.
-fn one_line(value: &Value) -> String {
-    safe(&value.to_string()).into_owned()
-}
-
-/// `{code, message}` as words, anything else as JSON.
-fn answer_words(value: &Value) -> String {
-    let text = |key: &str| value.get(key).and_then(Value::as_str).map(safe);
-    match (text("code"), text("message")) {
-        (Some(code), Some(message)) => format!("{code}: {message}"),
-        _ => one_line(value),
-    }
-}
-
-fn usage_words(line: &Value) -> String {
-    let usage = line.get("usage").filter(|usage| usage.is_object());
-    let Some(usage) = usage else {
-        let why = line.get("unknown").and_then(Value::as_str).map_or("usage unknown".into(), safe);
-        return why.into_owned();
-    };
-    let tokens = |key: &str| count(usage.get(key).and_then(Value::as_u64));
-    let cost = money(line.get("cost_usd").and_then(Value::as_f64));
-    format!("{} input ({} cached), {} output tokens, {cost}", tokens("input"), tokens("cached_input"), tokens("output"))
-}
-
-fn change_words(change: &Change) -> String {
-    let path = if change.path.is_empty() { "(whole)".into() } else { safe(&change.path) };
-    match (&change.before, &change.after) {
-        (None, Some(after)) => format!("+ {path}: {}", one_line(after)),
-        (Some(before), None) => format!("- {path}: {}", one_line(before)),
-        (Some(before), Some(after)) => format!("~ {path}: {} → {}", one_line(before), one_line(after)),
-        (None, None) => format!("- {path}"),
     }
 }
