@@ -2,7 +2,7 @@
 //! parts is here: files that the target must not see, and names that two parts want.
 
 use super::forms;
-use super::problem::{Node, Sheet};
+use super::problem::{Node, Sheet, show_name};
 use super::written::{Written, read_file};
 use super::{EvaluationRule, OperationRule, Policy};
 use super::{arguments, drills, gateways, sandbox, target};
@@ -74,7 +74,7 @@ fn operations(node: &Node<'_>) -> BTreeMap<String, OperationRule> {
 
 fn operation(name: &str, node: &Node<'_>) -> OperationRule {
     if !forms::is_name(name, false) {
-        node.refuse(format!("found the name {name:?}"), "an operation's name is [a-z][a-z0-9_]{0,63}");
+        node.refuse(format!("found the name {}", show_name(name)), "an operation's name is [a-z][a-z0-9_]{0,63}");
     }
     node.entries("an object with description, arguments and calls, each optional");
     OperationRule {
@@ -109,9 +109,8 @@ pub(super) fn command(node: &Node<'_>) -> Vec<String> {
     let would_do = "a non-empty list of texts: a program and its arguments";
     node.require(would_do);
     let words = node.texts(would_do, |text| forms::is_argument(text).then(|| text.to_owned())).unwrap_or_default();
-    let given =
-        node.items(would_do).is_some_and(|items| items.first().is_none_or(|first| first.value() == Some(&"".into())));
-    if given || words.len() > 1024 {
+    let no_program = |items: &Vec<Value>| items.first().is_none_or(|first| first == "") || items.len() > 1024;
+    if node.value().and_then(Value::as_array).is_some_and(no_program) {
         node.wrong(would_do);
     }
     words

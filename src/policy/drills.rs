@@ -2,7 +2,7 @@
 //! decided elsewhere, from the seed. `gateway:*` and `operation:*` become one fault for each that the policy declares.
 
 use super::forms;
-use super::problem::Node;
+use super::problem::{Node, show_name};
 use super::{Drill, FaultKind, FaultPlace, FaultRule, FaultTime, GatewayRule, OperationRule};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -43,7 +43,7 @@ pub(super) fn check(
     let mut drills = BTreeMap::new();
     for (name, node) in node.entries("an object of drills by name") {
         if !forms::is_label(name) || name == "all" {
-            node.refuse(format!("found the name {name:?}"), "1 to 40 of a-z, 0-9 and -, and not \"all\"");
+            node.refuse(format!("found the name {}", show_name(name)), "1 to 40 of a-z, 0-9 and -, and not \"all\"");
         }
         node.entries("an object with faults");
         let faults = node.key("faults");

@@ -3,7 +3,7 @@
 
 use super::forms;
 use super::glob;
-use super::problem::Node;
+use super::problem::{Node, show_name};
 use super::route::{self, A_ROUTE};
 use super::target::reserved;
 use super::{Auth, Binding, Dialect, GatewayLimits, GatewayRule, Grant, Price, Route, SecretRule, Upstream};
@@ -39,7 +39,7 @@ pub(super) fn check(node: &Node<'_>) -> BTreeMap<String, GatewayRule> {
     let mut gateways: BTreeMap<String, GatewayRule> = BTreeMap::new();
     for (name, node) in node.entries("an object of gateways by name ([a-z][a-z0-9_-]{0,63})") {
         if !forms::is_name(name, true) {
-            node.refuse(format!("found the name {name:?}"), "a gateway's name is [a-z][a-z0-9_-]{0,63}");
+            node.refuse(format!("found the name {}", show_name(name)), "a gateway's name is [a-z][a-z0-9_-]{0,63}");
         }
         let rule = gateway(&node);
         for bound in rule.env.keys() {
@@ -175,7 +175,7 @@ fn bindings(node: &Node<'_>) -> BTreeMap<String, Binding> {
     let mut bindings = BTreeMap::new();
     for (name, variable) in node.entries("an object of \"token\" or \"url\" by variable") {
         if !forms::is_variable(name) {
-            variable.refuse(format!("found the name {name:?}"), forms::A_VARIABLE);
+            variable.refuse(format!("found the name {}", show_name(name)), forms::A_VARIABLE);
         }
         if let Some(whose) = reserved(name).or((name == "PATH").then_some("where programs are found")) {
             variable.refuse(format!("{name} is {whose}"), "a variable of another name");
@@ -192,7 +192,7 @@ fn prices(node: &Node<'_>) -> BTreeMap<String, Price> {
     let mut prices = BTreeMap::new();
     for (model, node) in node.entries("an object of prices by model or glob") {
         if glob::name(model).is_none() {
-            node.refuse(format!("found the name {model:?}"), "a model, or a glob such as \"gpt-5*\"");
+            node.refuse(format!("found the name {}", show_name(model)), "a model, or a glob such as \"gpt-5*\"");
         }
         node.entries(would_do);
         let usd = |key: &str| node.key(key).amount("a finite number of USD, 0 and up", |_| true);

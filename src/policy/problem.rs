@@ -47,6 +47,11 @@ pub(super) fn show(value: &Value) -> String {
     }
 }
 
+/// A name that a user chose, as [`show`] shows a value.
+pub(super) fn show_name(name: &str) -> String {
+    show(&Value::from(name))
+}
+
 fn holds_credential(value: &Value) -> bool {
     match value {
         Value::String(text) => credential::value(text).is_some(),

@@ -3,7 +3,7 @@
 use super::checked::command;
 use super::forms;
 use super::glob;
-use super::problem::Node;
+use super::problem::{Node, show_name};
 use super::{BuildNetwork, BuildRule, GatewayRule, ImageSource, Pull, SnapshotLimits, Target, credential};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -91,7 +91,7 @@ fn contexts(node: &Node<'_>) -> BTreeMap<String, String> {
     let mut contexts = BTreeMap::new();
     for (name, image) in node.entries("an object of images by the name that the Dockerfile uses") {
         if !forms::is_context_name(name) {
-            image.refuse(format!("found the name {name:?}"), "a name such as \"base\", or an image's name");
+            image.refuse(format!("found the name {}", show_name(name)), "a name such as \"base\", or an image's name");
         }
         if let Some(reference) = image.text(forms::AN_IMAGE, |text| forms::is_image(text).then(|| text.to_owned())) {
             contexts.insert(name.to_owned(), reference);
@@ -101,18 +101,15 @@ fn contexts(node: &Node<'_>) -> BTreeMap<String, String> {
 }
 
 fn build_args(node: &Node<'_>) -> BTreeMap<String, String> {
-    let args = variables(node, "a build argument");
-    for (name, arg) in node.entries("") {
+    variables(node, "a build argument", |name, arg| {
         if name.starts_with("BUILDKIT_") {
             arg.refuse(format!("{name} steers the builder, not the Dockerfile"), "a build argument of another name");
         }
-    }
-    args
+    })
 }
 
 fn env(node: &Node<'_>, gateways: &BTreeMap<String, GatewayRule>) -> BTreeMap<String, String> {
-    let env = variables(node, "an environment variable of the target");
-    for (name, variable) in node.entries("") {
+    variables(node, "an environment variable of the target", |name, variable| {
         if let Some(whose) = reserved(name) {
             variable.refuse(format!("{name} is {whose}"), "a variable of another name");
         }
@@ -122,8 +119,7 @@ fn env(node: &Node<'_>, gateways: &BTreeMap<String, GatewayRule>) -> BTreeMap<St
                 "leave it out here, or take the gateway's binding out with null",
             );
         }
-    }
-    env
+    })
 }
 
 /// Why a variable is not the policy's to set.
@@ -136,12 +132,13 @@ pub(super) fn reserved(name: &str) -> Option<&'static str> {
 }
 
 /// Names and values under S5's rule: no credential among them, and none quoted.
-fn variables(node: &Node<'_>, what: &str) -> BTreeMap<String, String> {
+fn variables(node: &Node<'_>, what: &str, rule: impl Fn(&str, &Node<'_>)) -> BTreeMap<String, String> {
     let mut variables = BTreeMap::new();
     for (name, variable) in node.entries("an object of texts by name") {
         if !forms::is_variable(name) {
-            variable.refuse(format!("found the name {name:?}"), forms::A_VARIABLE);
+            variable.refuse(format!("found the name {}", show_name(name)), forms::A_VARIABLE);
         }
+        rule(name, &variable);
         if let Some(segment) = credential::name(name) {
             variable.refuse(
                 format!("{what} has a credential-like name ({segment})"),

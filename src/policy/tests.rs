@@ -73,9 +73,29 @@ fn a_refusal_quotes_no_credential() {
         json!({"gateways": {"openai": {"secret": {"name": key}}}}),
         json!({"gateways": {"openai": {"auth": {"bearer": key}}}}),
         json!({"sandbox": {"user": [key]}}),
+        json!({key.clone(): 1}),
+        json!({"target": {"env": {key.clone(): "x"}}}),
+        json!({"gateways": {key.clone(): {}}}),
     ] {
         let refusal = patched(&patch).unwrap_err();
         assert!(!refusal.to_string().contains("0123456789"), "{refusal}");
+    }
+}
+
+#[test]
+fn one_mistake_is_told_once_and_on_a_line_of_bounded_length() {
+    for patch in [
+        json!({"target": {"env": "x"}}),
+        json!({"target": {"command": "x"}}),
+        json!({"target": {"files": "x"}}),
+        json!({"target": {"image": {"build": {"args": [1]}}}}),
+        json!({"sandbox": {"user": "x".repeat(100_000)}}),
+        json!({"x".repeat(100_000): 1}),
+        json!({"operations": {"X".repeat(100_000): {}}}),
+    ] {
+        let refusal = patched(&patch).unwrap_err();
+        assert!(!refusal.message.contains('\n'), "{}", refusal.message);
+        assert!(refusal.to_string().len() < 1000, "{}", refusal.to_string().len());
     }
 }
 

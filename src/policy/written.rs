@@ -2,6 +2,7 @@
 //! Owns which file each value came from. Checks no value: that is the business of the files beside it.
 
 use super::builtin;
+use super::credential;
 use super::problem::{Problems, refuse_all};
 use super::shape::{self, join};
 use crate::exit::Refusal;
@@ -85,7 +86,7 @@ impl Written {
         for pointer in lost.iter().filter(|pointer| inside_arguments(pointer)) {
             problems.push(
                 Refusal::new("a null that deletes nothing (policies are merged: null deletes)")
-                    .at(format!("{file}#{pointer}"))
+                    .at(place(&file, pointer))
                     .hint("write {\"enum\": [null]} or {\"type\": \"null\"} for a JSON null in a schema"),
             );
         }
@@ -93,7 +94,7 @@ impl Written {
 
     /// `FILE#POINTER` of a value, or of the place where one is missing.
     pub(super) fn place(&self, pointer: &str) -> String {
-        format!("{}#{pointer}", self.file(pointer))
+        place(self.file(pointer), pointer)
     }
 
     /// The file that wrote, or deleted, what is at `pointer`.
@@ -109,6 +110,13 @@ impl Written {
             }
         }
     }
+}
+
+/// `FILE#POINTER`; a key that is very long, or that is a credential itself, is not repeated.
+fn place(file: &str, pointer: &str) -> String {
+    let plain =
+        |key: &str| if key.len() > 80 || credential::value(key).is_some() { "…".to_owned() } else { key.to_owned() };
+    format!("{file}#{}", pointer.split('/').map(plain).collect::<Vec<_>>().join("/"))
 }
 
 /// RFC 7396, remembering who wrote what; `lost` gets the pointers of nulls that deleted nothing.
@@ -166,7 +174,8 @@ fn unknown_keys(source: &Source) -> Problems {
     shape::unknown_keys(&shape::POLICY, &source.value)
         .into_iter()
         .map(|(pointer, key, advice)| {
-            Refusal::new(format!("unknown key {key:?}")).at(format!("{}#{pointer}", source.file)).hint(advice)
+            let name = super::problem::show_name(&key);
+            Refusal::new(format!("unknown key {name}")).at(place(&source.file, &pointer)).hint(advice)
         })
         .collect()
 }

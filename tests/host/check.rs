@@ -272,6 +272,7 @@ fn what_is_refused_is_refused_with_its_place_in_one_document() {
         (json!({"evaluation": {"lock": "uv.lock"}}), "policy.json#/evaluation/lock"),
         (json!({"cases": "none.jsonl"}), "none.jsonl"),
         (json!({"target": {"source": "none"}}), "policy.json#/target/source"),
+        (json!({"target": {"image": {"reference": null, "build": {}}}}), "policy.json#/target/image/build/dockerfile"),
     ];
     for (more, place) in table {
         let package = Package::new(&more);

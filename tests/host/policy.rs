@@ -5,6 +5,11 @@ use crashlab::policy::{case_schema_text, parse, parse_cases, schema_text};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
+/// The policy of the corpus that has every part.
+fn whole() -> Vec<u8> {
+    corpus("good").into_iter().find(|(path, _)| path.ends_with("whole.json")).unwrap().1
+}
+
 fn corpus(folder: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus/policy").join(folder);
     let mut files: Vec<PathBuf> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -80,5 +85,42 @@ fn a_case_is_judged_alike_by_its_schema_and_by_the_loader() {
     for (line, wanted) in table {
         assert_eq!(schema.is_valid(&serde_json::from_str(line).unwrap()), wanted, "schema: {line}");
         assert_eq!(parse_cases("cases.jsonl", line.as_bytes()).is_ok(), wanted, "loader: {line}");
+    }
+}
+
+/// Each place of a document, as a JSON pointer.
+fn places(value: &Value, pointer: String, found: &mut Vec<String>) {
+    let mut below = |key: &str, value: &Value| {
+        places(value, format!("{pointer}/{}", key.replace('~', "~0").replace('/', "~1")), found);
+    };
+    match value {
+        Value::Object(object) => object.iter().for_each(|(key, value)| below(key, value)),
+        Value::Array(items) => items.iter().enumerate().for_each(|(i, value)| below(&i.to_string(), value)),
+        _ => {}
+    }
+    found.push(pointer);
+}
+
+#[test]
+fn whatever_stands_anywhere_nothing_that_the_schema_refuses_is_loaded() {
+    let schema = validator(schema_text());
+    let values = ["null", "true", "-1", "1e3", "\"\"", "\"x\"", "[]", "[{}]", "{\"x\": null}"];
+    let values: Vec<Value> = values.iter().map(|text| serde_json::from_str(text).unwrap()).collect();
+    let document: Value = serde_json::from_slice(&whole()).unwrap();
+    let mut pointers = Vec::new();
+    places(&document, String::new(), &mut pointers);
+    for (pointer, value) in pointers.iter().flat_map(|pointer| values.iter().map(move |value| (pointer, value))) {
+        let mut changed = document.clone();
+        *changed.pointer_mut(pointer).unwrap() = value.clone();
+        let loaded = parse(changed.to_string().as_bytes());
+        assert!(schema.is_valid(&changed) || loaded.is_err(), "{value} at {pointer} is loaded");
+    }
+}
+
+#[test]
+fn a_policy_that_was_cut_anywhere_is_refused() {
+    let text = whole();
+    for end in 0..text.trim_ascii_end().len() {
+        assert!(parse(&text[..end]).is_err(), "up to {end}");
     }
 }

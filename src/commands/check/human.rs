@@ -30,7 +30,7 @@ pub(super) fn write(report: &Report, look: &Look, out: &mut dyn Write) -> Result
         let _ = write!(
             text,
             "\nThe package's code was not started. It runs with your rights, outside the sandbox: review it, then\n  crashlab run {} {}\n",
-            safe(report.evaluation.folder.as_str()),
+            safe(report.trust.named.as_str()),
             report.trust.flag
         );
     }

@@ -10,7 +10,7 @@ use crate::cli::{Check, Evaluation, Format, Global};
 use crate::evaluation::{self, Declared, Launch, Package, Trust};
 use crate::exit::{Exit, Refusal};
 use crate::interrupt::Interrupt;
-use crate::policy::{self, Policy, SecretRule};
+use crate::policy::{self, ImageSource, Policy, SecretRule};
 use crate::report::look::Look;
 use crate::secret::load_host_secret;
 use crate::snapshot;
@@ -57,6 +57,14 @@ fn look_at_target(target: &Utf8Path, policy: &Policy) -> Result<()> {
         return Err(Refusal::new(format!("there is no folder {target} to take the target from"))
             .at("policy.json#/target/source")
             .hint("name the agent's folder with --target DIR")
+            .into());
+    }
+    if let ImageSource::Build(rule) = &policy.target.image
+        && !target.join(&rule.dockerfile).is_file()
+    {
+        return Err(Refusal::new(format!("there is no file {} in {target}", rule.dockerfile))
+            .at("policy.json#/target/image/build/dockerfile")
+            .hint("write it, or name another; the image of a target without one is given by its reference")
             .into());
     }
     snapshot::list(&snapshot::Source { source: target, files: &policy.target.files, limits: policy.target.limits })?;

@@ -50,6 +50,9 @@ pub(super) struct Trusted {
     pub(super) started: bool,
     /// The exact flag.
     pub(super) flag: String,
+    /// The package as it was named.
+    #[serde(skip)]
+    pub(super) named: Utf8PathBuf,
 }
 
 #[derive(Debug, Serialize)]
@@ -128,7 +131,11 @@ impl Report {
             accepted: secrets.iter().all(|secret| secret.present),
             name: policy.name.clone(),
             digest: package.digest.clone(),
-            trust: Trusted { started: declared.is_some(), flag: format!("--trust-evaluation-code={}", package.digest) },
+            trust: Trusted {
+                started: declared.is_some(),
+                named: named.evaluation.clone(),
+                flag: format!("--trust-evaluation-code={}", package.digest),
+            },
             policy: PolicyPart { digest: policy.digest.clone(), files },
             evaluation: EvaluationPart {
                 folder: package.root.clone(),
