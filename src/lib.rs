@@ -11,6 +11,7 @@ pub mod json;
 pub mod secret;
 
 pub mod process;
+pub mod trace;
 
 pub mod docker;
 pub mod policy;

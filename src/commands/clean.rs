@@ -6,6 +6,7 @@ use crate::docker::Docker;
 use crate::exit::{Exit, Refusal};
 use crate::interrupt::Interrupt;
 use crate::scope::{self, Cleanup, Leftover, Resource};
+use crate::trace::Trace;
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::io::Write;
@@ -16,7 +17,7 @@ use std::io::Write;
 /// A refusal where a named run is unknown or alive.
 pub fn clean(global: &Global, args: &Clean, stop: &Interrupt, out: &mut dyn Write) -> Result<Exit> {
     let chosen = choose(scope::leftovers(&global.results.join("runs")), &args.runs)?;
-    let docker = Docker::new(stop);
+    let docker = Docker::new(stop, &Trace::off());
     let (mut told, mut left) = (Vec::new(), false);
     for leftover in chosen {
         let cleanup = if args.dry_run { None } else { finish(global, &leftover, &docker)? };

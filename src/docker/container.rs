@@ -299,6 +299,7 @@ impl Docker {
     fn call_keeping_output(&self, args: Vec<String>) -> (Vec<u8>, Option<DockerError>) {
         let program = self.program(args);
         let verb = super::verb_of(&program);
+        let _span = self.trace.span(|| verb.clone());
         let time = if self.stop.is_impatient() { super::IMPATIENT_CALL } else { super::CALL };
         match program.run(&crate::process::Bounds::time(time)) {
             Ok(finished) if finished.status.success() => (finished.stdout, None),

@@ -21,6 +21,7 @@ pub use network::NetworkState;
 
 use crate::interrupt::Interrupt;
 use crate::process::{Bounds, Child, Environment, Finished, Program};
+use crate::trace::Trace;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::time::Duration;
 
@@ -51,20 +52,22 @@ const IMPATIENT_CALL: Duration = Duration::from_secs(10);
 pub struct Docker {
     environment: Environment,
     stop: Interrupt,
+    trace: Trace,
 }
 
 impl Docker {
     /// The client as the user's environment, context and configuration choose it.
-    pub fn new(stop: &Interrupt) -> Self {
+    pub fn new(stop: &Interrupt, trace: &Trace) -> Self {
         // LC_ALL: messages such as "No such container" are compared.
         let environment = Environment::only(CLIENT_ENVIRONMENT).with("LC_ALL", "C").with("DOCKER_CLI_HINTS", "false");
-        Self { environment, stop: stop.clone() }
+        Self { environment, stop: stop.clone(), trace: trace.clone() }
     }
 
     /// The same client with a buildx configuration of its own, so that the user's builders stay as they are.
     #[must_use]
     pub fn with_buildx_config(&self, folder: &Utf8Path) -> Self {
-        Self { environment: self.environment.clone().with("BUILDX_CONFIG", folder.as_str()), stop: self.stop.clone() }
+        let environment = self.environment.clone().with("BUILDX_CONFIG", folder.as_str());
+        Self { environment, ..self.clone() }
     }
 
     /// A call that creates, removes or asks: never cut short by a first signal, so that its result is known.
@@ -94,6 +97,7 @@ impl Docker {
 
     fn run(&self, program: Program, bounds: Bounds) -> Result<Finished, DockerError> {
         let verb = verb_of(&program);
+        let _span = self.trace.span(|| verb.clone());
         let finished = program.run(&bounds).map_err(|error| DockerError::no_answer(verb.clone(), error))?;
         if !finished.status.success() {
             return Err(DockerError::refused(verb, &finished));

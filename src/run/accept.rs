@@ -11,6 +11,7 @@ use crate::interrupt::Interrupt;
 use crate::policy::{self, Case, Policy};
 use crate::secret::HostSecret;
 use crate::snapshot;
+use crate::trace::Trace;
 use anyhow::{Context, Result};
 use camino::Utf8PathBuf;
 use std::collections::BTreeMap;
@@ -54,6 +55,10 @@ pub struct Accepted {
     pub declarations: Declarations,
     /// Holds the evaluation's SDK as long as the run.
     pub sdk: tempfile::TempDir,
+    /// `--shard`, as it was written.
+    pub shard: Option<String>,
+    /// Where the time goes.
+    pub trace: Trace,
     /// Raised by a signal.
     pub stop: Interrupt,
 }
@@ -79,7 +84,7 @@ pub fn accept(args: &cli::Run, stop: &Interrupt) -> Result<Accepted> {
     evaluation::require_trust(&package, &policy, &trust)?;
     let cases = policy::select(policy::load_cases(&package.root, &policy)?, &args.cases)?;
     let repeat = args.repeat.unwrap_or(policy.repeat);
-    let trials = planned(cases, repeat);
+    let trials = sharded(planned(cases, repeat), args.shard.as_deref())?;
     let target_named = named.target.as_ref().unwrap_or(&policy.target.source).to_string();
     let target = named.target.clone().unwrap_or_else(|| package.root.join(&policy.target.source));
     snapshot::list(&snapshot_source(&target, &policy))?;
@@ -104,6 +109,8 @@ pub fn accept(args: &cli::Run, stop: &Interrupt) -> Result<Accepted> {
         secrets,
         declarations,
         sdk,
+        shard: args.shard.clone(),
+        trace: if args.trace.is_some() { Trace::on() } else { Trace::off() },
         stop: stop.clone(),
         policy,
         package,
@@ -146,6 +153,21 @@ fn planned(cases: Vec<Case>, repeat: u32) -> Vec<Planned> {
         }
     }
     trials
+}
+
+/// Trial number i (from 0) belongs to shard (i mod N) + 1.
+fn sharded(trials: Vec<Planned>, shard: Option<&str>) -> Result<Vec<Planned>, Refusal> {
+    let Some(text) = shard else { return Ok(trials) };
+    let number = |text: &str| text.parse::<usize>().ok().filter(|number| *number > 0);
+    let parsed = text.split_once('/').and_then(|(k, n)| Some((number(k)?, number(n)?))).filter(|(k, n)| k <= n);
+    let refuse = |what: String| Refusal::new(what).at("--shard").hint("K/N, with K from 1 to N, such as 2/3");
+    let (k, n) = parsed.ok_or_else(|| refuse(format!("{text:?} is no shard")))?;
+    let of = trials.len();
+    let own: Vec<Planned> = trials.into_iter().skip(k - 1).step_by(n).collect();
+    if own.is_empty() {
+        return Err(refuse(format!("shard {text} of {of} trials holds none")));
+    }
+    Ok(own)
 }
 
 /// Agents wait on a provider, not on the CPU: more than the cores of a small machine.

@@ -67,7 +67,9 @@ pub fn attempt(lab: &Lab<'_>, planned: &Planned, halted: &AtomicBool) -> TrialRe
         tell(lab, planned, &mut folder, &mut objects, &mut story, halted)?;
         folder.finish(record(planned, &folder, &story, started))
     });
+    let span = lab.trace.span(|| format!("remove {}", planned.id));
     objects.release(lab.ground.scope);
+    drop(span);
     stored.unwrap_or_else(|error| {
         // What cannot be written was not measured: a later reader would not find it.
         story.engine_error(&error.context("failed to store the trial"));
@@ -108,6 +110,7 @@ fn tell(
     story: &mut Story,
     halted: &AtomicBool,
 ) -> Result<()> {
+    let span = lab.trace.span(|| format!("evaluation process {}", planned.id));
     let host = match host(lab) {
         Ok(host) => Arc::new(Mutex::new(host)),
         Err(error) => {
@@ -115,6 +118,7 @@ fn tell(
             return Ok(());
         }
     };
+    drop(span);
     let played = play(lab, planned, folder, objects, story, &host, halted);
     // The trial's tokens are revoked: nobody else holds the process any more.
     if let Some(host) = Arc::into_inner(host) {
@@ -144,6 +148,7 @@ fn play(
             return Ok(());
         }
     };
+    let span = lab.trace.span(|| format!("network and relay {}", planned.id));
     let way = match make_way(lab, planned, folder, objects, (host, &before)) {
         Ok(way) => way,
         Err(error) => {
@@ -151,6 +156,7 @@ fn play(
             return folder.write_worlds(&before, None);
         }
     };
+    drop(span);
     if let Some(way) = &way {
         folder.redact_with(way.admission.redactor());
     }
@@ -169,6 +175,7 @@ fn play(
         story.tell("interrupted while the target ran");
         return folder.write_worlds(&before, None);
     };
+    let _span = lab.trace.span(|| format!("verify {}", planned.id));
     let mut host = locked(host);
     let after = host.snapshot();
     folder.write_worlds(&before, after.as_ref().ok())?;
@@ -287,7 +294,9 @@ fn run_target(
         story.relay_error(&error);
         return None;
     }
+    let span = lab.trace.span(|| format!("wait for a slot {}", planned.id));
     let slot = lab.slots.take();
+    drop(span);
     if lab.accepted.stop.is_raised() || halted.load(Ordering::SeqCst) {
         story.not_run = true;
         return None;
@@ -296,6 +305,7 @@ fn run_target(
     let watch =
         Watch { wall_time: policy.sandbox.wall_time, output: policy.sandbox.output, stop: lab.accepted.stop.clone() };
     let docker = lab.ground.scope.docker();
+    let _span = lab.trace.span(|| format!("target {}", planned.id));
     let ran = input(&planned.case.input).and_then(|input| target.start(docker, input, &watch)?.watch(docker, &watch));
     drop(slot);
     if let Some(Err(error)) = way.map(|way| way.link.confirm_alive(docker)) {

@@ -12,6 +12,7 @@ use crate::results::record::RunRecord;
 use crate::results::store::Store;
 use crate::scope::Scope;
 use crate::snapshot;
+use crate::trace::Trace;
 use crate::trial::{Ground, Shortfall};
 use anyhow::{Context, Result};
 use std::collections::BTreeSet;
@@ -29,6 +30,8 @@ pub struct Lab<'a> {
     pub doors: Option<Doors>,
     /// Takes the run's secrets out of what is written.
     pub redactor: Redactor,
+    /// Where the time goes.
+    pub trace: Trace,
     /// How many targets may run at once.
     pub slots: Slots,
     /// What the engine does not enforce, over all trials.
@@ -76,6 +79,7 @@ pub fn provision<'a>(
         },
         store,
         doors,
+        trace: accepted.trace.clone(),
         redactor: store.redactor().clone(),
         slots: Slots::new(accepted.jobs),
         shortfalls: Mutex::default(),

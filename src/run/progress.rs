@@ -1,5 +1,6 @@
 //! What a run says on standard error while it goes on: a bar on a terminal, a line for each thing that matters elsewhere.
-//! With `--format jsonl` the same goes to standard output as events. Everything that a target, a case or the world said is redacted and neutral for a terminal before it gets here.
+//! With `--format jsonl` the same goes to standard output as events. Everything that a target, a case or the world said is
+//! redacted and neutral for a terminal before it gets here.
 
 use super::accept::Accepted;
 use crate::cli::{Color, Format, Global};
@@ -7,7 +8,7 @@ use crate::ids::{RunId, TrialId};
 use crate::redact::Redactor;
 use crate::report::events::{Event, Events};
 use crate::results::record::{RunRecord, TrialRecord};
-use crate::scope::Cleanup;
+use crate::scope::{Cleanup, Leftover};
 use crate::verdict::Outcome;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal as _, Write as _};
@@ -55,6 +56,16 @@ impl Progress {
         for warning in warnings {
             self.line(&format!("warning: {warning}"));
             self.tell(&Event::Warning { message: &self.redactor.text("standard output", warning) });
+        }
+    }
+
+    /// Runs whose process is gone and that owe a clean-up are mentioned, and never touched.
+    pub fn leftovers(&self, leftovers: &[Leftover]) {
+        for leftover in leftovers.iter().filter(|leftover| !leftover.live) {
+            self.say(&format!(
+                "note: run {} ended without its clean-up; finish it with: crashlab clean {0}",
+                leftover.run
+            ));
         }
     }
 
@@ -109,6 +120,12 @@ impl Progress {
     /// Takes the bar away, and tells the end as it was stored.
     pub fn end(&self, record: &RunRecord) {
         self.bar.finish_and_clear();
+        for redaction in record.redactions.iter().filter(|it| !it.name.starts_with("token:")) {
+            let (name, file, count) = (&redaction.name, &redaction.file, redaction.count);
+            self.line(&format!(
+                "warning: the value of {name} was taken out of {file} ({count} times); rotate that key"
+            ));
+        }
         self.tell(&Event::end(record));
     }
 

@@ -31,7 +31,7 @@ pub fn begin(run: &RunId, accepted: &Accepted, engine: &Engine) -> RunRecord {
         tag: accepted.tag.clone(),
         repeat: accepted.repeat,
         jobs: accepted.jobs,
-        shard: None,
+        shard: accepted.shard.clone(),
         resumed: 0,
         merged_from: Vec::new(),
         seed: None,
