@@ -183,7 +183,7 @@ pub struct Run {
     #[arg(long, value_name = "K/N")]
     pub shard: Option<String>,
     /// Finish an unfinished run, in its folder and under its id
-    #[arg(long, value_name = "RUN")]
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["cases", "repeat", "shard", "drill"])]
     pub resume: Option<String>,
     /// Also run under this fault drill; `all` runs each trial undisturbed and under each drill
     #[arg(long = "drill", value_name = "NAME|all")]

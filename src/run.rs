@@ -7,6 +7,7 @@ mod doors;
 mod lab;
 mod progress;
 mod record;
+mod resume;
 mod schedule;
 
 pub use accept::Accepted;
@@ -14,7 +15,7 @@ pub use accept::Accepted;
 use crate::cli::{Format, Global, Run};
 use crate::commands::view::no_form;
 use crate::docker::{Docker, Engine};
-use crate::exit::Exit;
+use crate::exit::{Exit, Refusal};
 use crate::ids::RunId;
 use crate::interrupt::Interrupt;
 use crate::redact::Redactor;
@@ -35,24 +36,36 @@ pub fn run(global: &Global, args: &Run, stop: &Interrupt, out: &mut dyn Write) -
     if global.format == Format::Markdown {
         return Err(no_form("run", "human, json, jsonl or junit"));
     }
-    let accepted = accept::accept(args, stop)?;
+    let mut accepted = accept::accept(args, stop)?;
     let docker = Docker::new(stop, &accepted.trace);
     let engine = accept::engine(&docker, &accepted)?;
-    let run = RunId::generate(SystemTime::now())?;
     let redactor = Redactor::new(accepted.secrets.values().cloned().collect())?;
-    let store = Store::create(&global.results, &run, redactor.clone())?;
-    let mut record = record::begin(&run, &accepted, &engine);
+    let Begun { run, store, mut record, earlier } = begin(global, args, &mut accepted, &docker, &engine, &redactor)?;
     store.write_run(record.clone()).context("failed to write the run's first record")?;
     let progress = Progress::new(global, &redactor, &accepted, &run, store.path().as_str());
     progress.leftovers(&scope::leftovers(&global.results.join("runs")));
-    let scope = Scope::open(&run, store.path(), &global.results.join("scopes"), &docker)?;
+    let scopes = global.results.join("scopes");
+    let open = if earlier.is_some() { Scope::reopen } else { Scope::open };
+    let scope = open(&run, store.path(), &scopes, &docker)?;
     let tried = guarded(|| try_all(&scope, &store, &accepted, &engine, &mut record, &progress));
     progress.cleaning();
     // Whatever happened, this is the way out: nothing between opening the scope and here returns.
     let cleanup = scope.close();
     progress.cleaned(&cleanup);
-    let unprovisioned = |error| accepted.trials.iter().map(|it| record::unprovisioned(&it.id, &error, stop)).collect();
-    record::finish(&mut record, tried.unwrap_or_else(unprovisioned), &cleanup, stop);
+    let tried = match (tried, &earlier) {
+        // A run that may not be gone on with stays as it was.
+        (Err(error), Some(earlier)) if error.is::<Refusal>() => {
+            store.write_run(earlier.clone())?;
+            return Err(error);
+        }
+        (Err(error), _) => accepted.trials.iter().map(|it| record::unprovisioned(&it.id, &error, stop)).collect(),
+        (Ok(trials), _) => trials,
+    };
+    let trials = match &earlier {
+        Some(earlier) => resume::merge(&earlier.trials, tried),
+        None => tried,
+    };
+    record::finish(&mut record, trials, &cleanup, stop);
     let exit = exit_of(&record.counts, stop.signal(), !cleanup.failures.is_empty());
     record.exit = Some(exit.code());
     let written = store.write_run(record)?;
@@ -60,6 +73,34 @@ pub fn run(global: &Global, args: &Run, stop: &Interrupt, out: &mut dyn Write) -
     args.trace.as_deref().map(|file| accepted.trace.write(file)).transpose()?;
     crate::report::run(global, &written, store.path(), out)?;
     Ok(exit)
+}
+
+/// A run that has an id, a folder and a record.
+struct Begun {
+    run: RunId,
+    store: Store,
+    record: RunRecord,
+    /// As it was stored, where it is gone on with.
+    earlier: Option<RunRecord>,
+}
+
+fn begin(
+    global: &Global,
+    args: &Run,
+    accepted: &mut Accepted,
+    docker: &Docker,
+    engine: &Engine,
+    redactor: &Redactor,
+) -> Result<Begun> {
+    if let Some(name) = &args.resume {
+        let resume::Resumed { earlier, store } = resume::open(&global.results, name, accepted, docker, redactor)?;
+        let record = resume::begin(&earlier, record::begin(&earlier.run, accepted, engine));
+        return Ok(Begun { run: earlier.run.clone(), store, record, earlier: Some(earlier) });
+    }
+    let run = RunId::generate(SystemTime::now())?;
+    let store = Store::create(&global.results, &run, redactor.clone())?;
+    let record = record::begin(&run, accepted, engine);
+    Ok(Begun { run, store, record, earlier: None })
 }
 
 /// Provisions, and runs every trial.

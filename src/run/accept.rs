@@ -57,6 +57,8 @@ pub struct Accepted {
     pub sdk: tempfile::TempDir,
     /// `--shard`, as it was written.
     pub shard: Option<String>,
+    /// The snapshot that it has to be, where a run is gone on with.
+    pub snapshot: Option<crate::ids::Digest>,
     /// Where the time goes.
     pub trace: Trace,
     /// Raised by a signal.
@@ -110,6 +112,7 @@ pub fn accept(args: &cli::Run, stop: &Interrupt) -> Result<Accepted> {
         declarations,
         sdk,
         shard: args.shard.clone(),
+        snapshot: None,
         trace: if args.trace.is_some() { Trace::on() } else { Trace::off() },
         stop: stop.clone(),
         policy,

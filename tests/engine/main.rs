@@ -10,5 +10,6 @@
 )]
 
 mod chain;
+mod resume;
 mod scope;
 mod support;
