@@ -5,6 +5,7 @@
 
 use super::budget::{Estimate, Hold};
 use super::exchange::{Admitted, Asked, Denied, Life};
+use super::trial::Provider;
 use super::{GatewayPlan, dialect, grants, price};
 use crate::json;
 use crate::policy::{GatewayRule, Route};
@@ -57,7 +58,9 @@ pub(super) fn request(
     let estimate = Estimate { request_bytes: bytes.len() as u64, max_output: asked.max_output };
     let hold = trial.budget.reserve(estimate, |input, output| {
         let usage = super::Usage { input, output, ..super::Usage::default() };
-        asked.model.as_ref().map_or(Some(0.0), |model| price::cost(&rule.prices, model, &usage))
+        let cost = asked.model.as_ref().map_or(Some(0.0), |model| price::cost(&rule.prices, model, &usage));
+        // A script costs nobody anything: where it has no price, a limit on money does not stop it.
+        cost.or(matches!(trial.plan.provider, Provider::Script(_)).then_some(0.0))
     })?;
     let admitted = Admitted {
         gateway: trial.plan.name.clone(),

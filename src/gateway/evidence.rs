@@ -4,7 +4,9 @@
 //! Invariant: no prompt, no generated text, no header's value comes in here; an unknown is null, never 0.
 
 use super::exchange::{Denied, End, Failure, Passed, Usage};
+use super::trial::ProviderDoor;
 use crate::redact::Redactor;
+use crate::relay::framing::Head;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -82,6 +84,22 @@ pub(super) struct Call {
     pub(super) request_bytes: u64,
     pub(super) at: SystemTime,
     pub(super) started: Instant,
+}
+
+impl Call {
+    /// What its head says.
+    pub(super) fn of(door: &ProviderDoor, head: &Head) -> Self {
+        Self {
+            gateway: door.plan.name.clone(),
+            method: head.method.clone(),
+            route: None,
+            model: None,
+            stream: false,
+            request_bytes: 0,
+            at: SystemTime::now(),
+            started: Instant::now(),
+        }
+    }
 }
 
 /// A trial's provider calls.

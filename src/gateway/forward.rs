@@ -7,20 +7,10 @@ use super::guard::{BodyFault, Request};
 use super::trial::{Provider, ProviderDoor, Trial};
 use super::{Reply, admission, budget::Hold, dialect, price, stream};
 use crate::policy::Dialect;
-use std::time::{Instant, SystemTime};
 
 /// Serves one request whose token opens `door`. False where the body was left unread.
 pub(super) fn serve(trial: &Trial, door: &ProviderDoor, request: &mut Request<'_>, reply: &mut Reply) -> bool {
-    let mut call = Call {
-        gateway: door.plan.name.clone(),
-        method: request.head.method.clone(),
-        route: None,
-        model: None,
-        stream: false,
-        request_bytes: 0,
-        at: SystemTime::now(),
-        started: Instant::now(),
-    };
+    let mut call = Call::of(door, &request.head);
     let mut is_read = false;
     match admit(trial, door, request, &mut call, &mut is_read) {
         Ok((admitted, hold)) => carry_out(trial, door, &admitted, hold, call, reply),

@@ -6,6 +6,7 @@
 //!
 //! Invariant: a request without a live token of the peer's own trial starts nothing: no host process, no provider call.
 
+use super::evidence::Call;
 use super::exchange::Denied;
 use super::reply::Reply;
 use super::token::Ring;
@@ -319,8 +320,11 @@ fn unauthorized(shared: &Shared, peer: IpAddr, head: &Head, reply: &mut Reply) {
     let trials = shared.trials.read().unwrap_or_else(PoisonError::into_inner);
     let trial = trials.iter().find(|trial| trial.relay.get() == Some(peer)).cloned();
     drop(trials);
-    match trial.as_ref().and_then(|trial| trial.meant(head)) {
-        Some(dialect) => forward::deny(dialect, &denied, reply),
+    match trial.as_ref().and_then(|trial| Some((trial, trial.meant(head)?))) {
+        Some((trial, door)) => {
+            trial.evidence.refused(&Call::of(door, head), &denied);
+            forward::deny(door.plan.dialect(), &denied, reply);
+        }
         None => {
             let _ = reply.json(401, &json!({"error": {"code": denied.code, "message": denied.message}}));
         }

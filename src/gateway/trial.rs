@@ -106,15 +106,15 @@ pub(super) enum Door {
 }
 
 impl Trial {
-    /// The dialect that a request without a token seems to be meant for; none for an operation.
-    pub(super) fn meant(&self, head: &Head) -> Option<Dialect> {
+    /// The provider that a request without a token seems to be meant for; none for an operation.
+    pub(super) fn meant(&self, head: &Head) -> Option<&ProviderDoor> {
         if self.operations.is_some() && (head.target.starts_with("/operations/") || head.target.starts_with("/mcp")) {
             return None;
         }
         let shown = |door: &&ProviderDoor| super::guard::shows(head, door.plan.rule.auth);
         let routed = |door: &&ProviderDoor| super::admission::is_route(&door.plan.rule, head);
         let door = self.providers.iter().find(routed).or_else(|| self.providers.iter().find(shown));
-        door.or_else(|| self.providers.first()).map(|door| door.plan.dialect())
+        door.or_else(|| self.providers.first())
     }
 }
 

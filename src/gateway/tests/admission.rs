@@ -178,4 +178,8 @@ fn the_money_of_the_run_is_one_purse_for_all_trials() {
     assert_eq!(one.chat(&json!({"model": "gpt-5"})).0, 200);
     let (status, answer) = two.chat(&json!({"model": "gpt-5"}));
     assert!(status == 403 && answer.contains("crashlab_run_cost_limit"), "{status} {answer}");
+    let mut unpriced = setting();
+    unpriced.gateway["prices"] = json!({});
+    let unpriced = Bench::ready(&gateway, Setting { purse: Some(Arc::new(Purse::new(0.0001))), ..unpriced });
+    assert_eq!(unpriced.chat(&json!({"model": "gpt-5"})).0, 200, "a script without a price costs nothing");
 }

@@ -113,6 +113,22 @@ fn a_token_opens_its_own_trial_and_gateway_only() {
 }
 
 #[test]
+fn a_request_without_a_token_is_refused_in_the_form_of_what_it_was_meant_for_and_kept() {
+    let gateway = gateway();
+    let mut bench = Bench::ready(&gateway, Setting::default());
+    let bare = |line: &str| status_and_body(&bench.raw(format!("{line} HTTP/1.1\r\nHost: g\r\n\r\n").as_bytes()));
+    let (status, body) = bare("POST /v1/chat/completions");
+    let body: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((status, &body["error"]["code"]), (401, &json!("crashlab_unauthorized")));
+    assert!(body["error"]["type"].is_string(), "OpenAI's form: {body}");
+    let (status, body) = bare("POST /operations/put");
+    assert!(status == 401 && !body.contains("\"type\""), "{body}");
+    let lines = bench.calls.lines();
+    assert_eq!((lines.len(), &lines[0]["refusal"]["limit"], &lines[0]["end"]), (1, &json!("token"), &json!("refused")));
+    assert_eq!(bench.revoke().totals.refused, 1);
+}
+
+#[test]
 fn a_token_that_leaks_into_another_trial_opens_nothing_there() {
     let gateway = gateway();
     let bench = Bench::ready(&gateway, Setting::default());
