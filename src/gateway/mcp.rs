@@ -27,6 +27,9 @@ const UNSUPPORTED_VERSION: i64 = -32022;
 /// The status of an operation that is not declared.
 const NO_SUCH_TOOL: u16 = 404;
 
+/// Hosts that the target's own pages come from: the gateway as it knows it, and itself.
+const OWN_HOSTS: [&str; 4] = ["gateway", "localhost", "127.0.0.1", "[::1]"];
+
 /// Characters of what the target sent that an error repeats.
 const REPEATED: usize = 100;
 
@@ -37,8 +40,6 @@ pub(super) struct Posted<'a> {
     pub(super) http_method: &'a str,
     /// `Origin`.
     pub(super) origin: Option<&'a str>,
-    /// `Host`.
-    pub(super) host: Option<&'a str>,
     /// `MCP-Protocol-Version`.
     pub(super) version: Option<&'a str>,
     /// `Mcp-Method`.
@@ -66,7 +67,7 @@ pub(super) fn answer<'a>(
     tools: impl Iterator<Item = Tool<'a>>,
     call: impl FnOnce(&str, &Value) -> Response,
 ) -> (u16, Option<Value>) {
-    if !is_own_origin(posted) {
+    if !posted.origin.is_none_or(is_own_origin) {
         return refusal(403, None, INVALID_REQUEST, "this origin may not call", None);
     }
     if posted.http_method != "POST" {
@@ -85,11 +86,15 @@ pub(super) fn answer<'a>(
     }
 }
 
-/// A page of a browser has an origin, a program has none. The token is what protects; this is the protocol's own wish.
-fn is_own_origin(posted: &Posted<'_>) -> bool {
-    let Some(origin) = posted.origin else { return true };
+/// A page of a browser has an origin, a program has none. Only the target's own pages may call: a name that somebody else
+/// resolves (DNS rebinding) may not, whatever `Host` says. The token is what protects; this is the protocol's own rule.
+fn is_own_origin(origin: &str) -> bool {
     let authority = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
-    authority.is_some() && authority == posted.host
+    let host = authority.map(|authority| match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
+        _ => authority,
+    });
+    host.is_some_and(|host| OWN_HOSTS.contains(&host))
 }
 
 enum Message {

@@ -33,7 +33,6 @@ pub(super) fn serve(operations: &Operations, request: &mut Request<'_>, reply: &
     let posted = Posted {
         http_method: &head.method,
         origin: head.header("origin"),
-        host: head.header("host"),
         version: head.header("mcp-protocol-version"),
         method: head.header("mcp-method"),
         name: head.header("mcp-name"),
