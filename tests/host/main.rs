@@ -14,3 +14,4 @@ mod init;
 mod policy;
 mod relay;
 mod results;
+mod snapshot;

@@ -1,0 +1,233 @@
+//! Which paths a snapshot is made of, as git says: the repository's own, then those of the submodules and repositories
+//! inside it. Owns that recursion and what of it differs from the commit; looks at no file's content.
+
+use super::folders::{Folders, split};
+use super::git::Repository;
+use super::index::{self, IndexStat, Indexed};
+use super::names::shown;
+use crate::exit::Refusal;
+use crate::interrupt::Interrupt;
+use anyhow::{Context, Result, anyhow};
+use camino::Utf8Path;
+use rustix::fs::{AtFlags, FileType};
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+
+/// Git's mode of a submodule.
+const GITLINK: u32 = 0o160_000;
+/// Repositories inside one another; more is no project but a trap.
+const DEEPEST: usize = 16;
+/// Stored runs: their own ignore rule keeps them out, except in a folder that crashlab did not make.
+const RESULTS: &[u8] = b".crashlabs";
+
+/// Everything that git says about a folder.
+#[derive(Debug, Default)]
+pub(super) struct Listing {
+    /// HEAD; none before the first commit.
+    pub(super) commit: Option<String>,
+    /// Ascending by path, each path once.
+    pub(super) paths: Vec<Listed>,
+    /// Paths that differ from the commit whatever the working tree holds.
+    pub(super) differing: Vec<Vec<u8>>,
+    /// For the user.
+    pub(super) warnings: Vec<String>,
+}
+
+/// A path that git lists.
+#[derive(Debug, Clone)]
+pub(super) struct Listed {
+    /// Relative to the source folder.
+    pub(super) path: Vec<u8>,
+    /// What the index knows of it; none for an untracked path.
+    pub(super) tracked: Option<Tracked>,
+}
+
+/// What a path must be to be the same as in the commit.
+#[derive(Debug, Clone)]
+pub(super) struct Tracked {
+    /// Git's mode.
+    pub(super) mode: u32,
+    /// Its blob, hexadecimal.
+    pub(super) oid: Vec<u8>,
+    /// The index and the commit agree about it.
+    pub(super) committed: bool,
+    /// Its absence is no deletion.
+    pub(super) sparse: bool,
+    /// The stat data that vouches for the content; none where it cannot.
+    pub(super) stat: Option<IndexStat>,
+    /// Executable bits mean something here.
+    pub(super) modes: bool,
+    /// Links are links here.
+    pub(super) links: bool,
+}
+
+/// Lists the folder `root` (absolute, without links).
+pub(super) fn list(root: &Utf8Path, stop: &Interrupt) -> Result<Listing> {
+    let found = Repository::find(root.as_std_path(), stop)?;
+    let repository = found.ok_or_else(|| {
+        Refusal::new("the target is not in a git repository, so nothing says which of its files are meant")
+            .at(root.as_str())
+            .hint(format!("run `git init {root}` (nothing has to be committed), or name a folder of a repository"))
+    })?;
+    if root.components().any(|part| part.as_str() == ".git") {
+        return Err(Refusal::new("the target is a folder of git's own, not of a working tree")
+            .at(root.as_str())
+            .into());
+    }
+    let folders = Folders::to_read(root).with_context(|| format!("cannot open {root}"))?;
+    let mut lister = Lister { root, folders, stop, listing: Listing::default(), results: false };
+    lister.listing.commit = lister.add(&repository, b"", 0)?;
+    Ok(lister.finish())
+}
+
+struct Lister<'a> {
+    root: &'a Utf8Path,
+    folders: Folders,
+    stop: &'a Interrupt,
+    listing: Listing,
+    results: bool,
+}
+
+impl Lister<'_> {
+    /// Adds what a repository lists, below `prefix` (empty, or ending in `/`). Its commit comes out.
+    fn add(&mut self, repository: &Repository, prefix: &[u8], depth: usize) -> Result<Option<String>> {
+        if depth > DEEPEST {
+            let message = format!("{} has more than {DEEPEST} repositories inside one another", self.root);
+            return Err(Refusal::new(message).into());
+        }
+        let answers = ask(repository)?;
+        let entries = index::tracked(&answers.tracked)?;
+        let mut head = match &answers.committed {
+            Ok(list) => index::committed(list)?,
+            Err(complaint) => {
+                self.warn(format!("git cannot read the commit's tree, so it counts as changed: {complaint}"));
+                HashMap::new()
+            }
+        };
+        let index_time = std::fs::metadata(&repository.index).ok().map(|about| (about.mtime(), about.mtime_nsec()));
+        let mut previous: &[u8] = b"";
+        for entry in &entries {
+            // A path in conflict has up to three entries.
+            if entry.path == previous {
+                continue;
+            }
+            previous = &entry.path;
+            let agreed = head.remove(entry.path.as_slice()).is_some_and(|it| it == (entry.mode, entry.oid.as_slice()));
+            let tracked = Tracked {
+                mode: entry.mode,
+                oid: entry.oid.clone(),
+                committed: agreed && entry.merged,
+                sparse: entry.sparse,
+                stat: entry.stat.filter(|stat| index_time.is_some_and(|time| is_older(stat.mtime, time))),
+                modes: answers.modes,
+                links: answers.links,
+            };
+            self.entry([prefix, &entry.path].concat(), entry, tracked, depth)?;
+        }
+        self.listing.differing.extend(head.into_keys().map(|path| [prefix, path].concat()));
+        for path in index::untracked(&answers.untracked)? {
+            self.untracked([prefix, path].concat(), depth)?;
+        }
+        Ok(answers.commit)
+    }
+
+    fn entry(&mut self, path: Vec<u8>, entry: &Indexed, tracked: Tracked, depth: usize) -> Result<()> {
+        let kind = if entry.mode == GITLINK { self.kind(&path) } else { None };
+        if entry.mode != GITLINK || !matches!(kind, None | Some(FileType::Directory)) {
+            self.listing.paths.push(Listed { path, tracked: Some(tracked) });
+            return Ok(());
+        }
+        let same = match kind {
+            None => entry.sparse,
+            Some(_) => {
+                let commit = self.inside(&path, depth)?;
+                if commit.is_none() {
+                    self.warn(format!("the submodule {} is not checked out: none of its files is taken", shown(&path)));
+                }
+                tracked.committed && commit.flatten().is_none_or(|commit| commit.as_bytes() == entry.oid)
+            }
+        };
+        if !same {
+            self.listing.differing.push(path);
+        }
+        Ok(())
+    }
+
+    fn untracked(&mut self, path: Vec<u8>, depth: usize) -> Result<()> {
+        if path.split(|byte| *byte == b'/').any(|part| part == RESULTS) {
+            self.results = true;
+            return Ok(());
+        }
+        let Some(folder) = path.strip_suffix(b"/") else {
+            self.listing.paths.push(Listed { path, tracked: None });
+            return Ok(());
+        };
+        self.listing.differing.push(folder.to_vec());
+        if self.kind(folder) == Some(FileType::Directory) && self.inside(folder, depth)?.is_none() {
+            self.warn(format!("git lists the folder {} and nothing in it: left out", shown(folder)));
+        }
+        Ok(())
+    }
+
+    /// Adds the repository at a folder of the tree, if there is one: then its commit.
+    fn inside(&mut self, path: &[u8], depth: usize) -> Result<Option<Option<String>>> {
+        if self.kind(&[path, b"/.git"].concat()).is_none() {
+            return Ok(None);
+        }
+        let folder = self.root.as_std_path().join(OsStr::from_bytes(path));
+        let Some(repository) = Repository::open(&folder, &folder, self.stop)? else { return Ok(None) };
+        self.add(&repository, &[path, b"/"].concat(), depth + 1).map(Some)
+    }
+
+    /// What lies at a path; none where nothing does, or where a link is on the way.
+    fn kind(&mut self, path: &[u8]) -> Option<FileType> {
+        let (folder, name) = split(path);
+        let about = rustix::fs::statat(self.folders.at(folder).ok()?, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        Some(FileType::from_raw_mode(about.st_mode))
+    }
+
+    fn warn(&mut self, text: String) {
+        self.listing.warnings.push(text);
+    }
+
+    fn finish(mut self) -> Listing {
+        if self.results {
+            self.warn("stored runs (.crashlabs) are not ignored by git here: they are left out".to_owned());
+        }
+        self.listing.paths.sort_by(|one, other| one.path.cmp(&other.path));
+        self.listing.paths.dedup_by(|one, other| one.path == other.path);
+        self.listing
+    }
+}
+
+struct Answers {
+    commit: Option<String>,
+    tracked: Vec<u8>,
+    untracked: Vec<u8>,
+    committed: Result<Vec<u8>, String>,
+    modes: bool,
+    links: bool,
+}
+
+/// All questions to a repository, the slow ones at the same time.
+fn ask(repository: &Repository) -> Result<Answers> {
+    std::thread::scope(|scope| {
+        let tracked = scope.spawn(|| repository.tracked());
+        let untracked = scope.spawn(|| repository.untracked());
+        let commit = repository.head()?;
+        let committed = commit.as_deref().map_or(Ok(Ok(Vec::new())), |commit| repository.committed(commit))?;
+        let (modes, links) = repository.means()?;
+        let joined = |thread: std::thread::ScopedJoinHandle<'_, Result<Vec<u8>>>| {
+            thread.join().unwrap_or_else(|_| Err(anyhow!("the thread that asks git ended early")))
+        };
+        Ok(Answers { commit, tracked: joined(tracked)?, untracked: joined(untracked)?, committed, modes, links })
+    })
+}
+
+/// Whether a file was last written before the index: else a later write could have left the same time stamp. File systems
+/// without nanoseconds are compared by seconds.
+fn is_older(file: (i64, i64), index: (i64, i64)) -> bool {
+    if file.1 == 0 || index.1 == 0 { file.0 < index.0 } else { file < index }
+}
