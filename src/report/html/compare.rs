@@ -63,8 +63,9 @@ fn totals(page: &mut Page<'_>, base: &Side, candidate: &Side) -> Result<()> {
     ];
     for (label, left, right) in rows {
         let (left, right) = (escape(&left), escape(&right));
+        let class = if label == "Tag" { "number foreign" } else { "number" };
         page.put(&format!(
-            "<tr><th scope=\"row\">{label}</th><td class=\"number\">{left}</td><td class=\"number\">{right}</td></tr>\n"
+            "<tr><th scope=\"row\">{label}</th><td class=\"{class}\">{left}</td><td class=\"{class}\">{right}</td></tr>\n"
         ))?;
     }
     page.put("</tbody>\n</table></div>\n")

@@ -29,7 +29,7 @@ impl<'a> Page<'a> {
     fn begin(out: &'a mut dyn Write, title: &str) -> Result<Self> {
         let mut page = Self { out };
         let policy = format!(
-            "default-src 'none'; style-src '{}'; script-src '{}'; base-uri 'none'; form-action 'none'",
+            "default-src 'none'; style-src '{}'; script-src '{}'; img-src data:; base-uri 'none'; form-action 'none'",
             source(STYLE),
             source(SCRIPT)
         );

@@ -1,5 +1,6 @@
 //! Stored runs as a user meets them: read back, listed, shown, compared. No engine is asked.
 
+mod browser;
 mod commands;
 mod compare;
 mod look;

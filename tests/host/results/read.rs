@@ -149,3 +149,17 @@ fn a_run_reads_back_as_it_was_written() {
     assert!(stored.trial("double-refund@flaky/1").is_ok());
     assert!(refusal(stored.trial("double-refund/9")).contains("double-refund/1"));
 }
+
+/// A list of 1,000 runs must not read 10,000 trials: what stands behind the counts is not looked at.
+#[test]
+fn a_list_reads_only_the_head_of_each_run() {
+    let scratch = scratch();
+    let stored = store(&scratch.results, finish(record(A), trials("a", "pfu")));
+    let file = stored.path().join("run.json");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let (head, _) = text.split_once("\"cases\"").unwrap();
+    std::fs::write(&file, format!("{head}\"cases\": [ this is not even JSON")).unwrap();
+    let listed = list::list(&scratch.results).unwrap();
+    assert_eq!((listed[0].error.as_deref(), listed[0].counts.unwrap().trials), (None, 3));
+    refusal(read::find(&scratch.results, A));
+}
