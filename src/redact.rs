@@ -38,6 +38,7 @@ pub struct Redactor {
 
 struct Search {
     automaton: AhoCorasick,
+    patterns: Vec<Vec<u8>>,
     /// For each pattern the index of its secret.
     owners: Vec<usize>,
     longest: usize,
@@ -76,7 +77,7 @@ impl Redactor {
         let mut builder = AhoCorasickBuilder::new();
         builder.match_kind(MatchKind::LeftmostLongest);
         let automaton = builder.build(&patterns).context("failed to build the search for secrets")?;
-        Ok(Self { secrets, search: Some(Arc::new(Search { automaton, owners, longest })), counts })
+        Ok(Self { secrets, search: Some(Arc::new(Search { automaton, patterns, owners, longest })), counts })
     }
 
     /// The bytes without any secret; `file` is where they go.
@@ -129,6 +130,11 @@ impl Redactor {
     /// A writer in front of `inner`; `file` is its name in the counts.
     pub fn writer<W: Write>(&self, file: impl Into<String>, inner: W) -> RedactingWriter<W> {
         RedactingWriter { redactor: self.clone(), file: file.into(), inner, held: Vec::new() }
+    }
+
+    /// For bytes that go on as they come; `file` is where to.
+    pub fn stripped(&self, file: impl Into<String>) -> Stripped {
+        Stripped { redactor: self.clone(), file: file.into(), held: Vec::new(), out: Vec::new() }
     }
 
     /// What was taken out so far, by name and file.
@@ -236,6 +242,48 @@ impl<W: Write> Drop for RedactingWriter<W> {
     }
 }
 
+/// Takes secrets out of bytes that go on as they come: only what may be the beginning of a secret waits for the next.
+#[derive(Debug)]
+pub struct Stripped {
+    redactor: Redactor,
+    file: String,
+    held: Vec<u8>,
+    out: Vec<u8>,
+}
+
+impl Stripped {
+    /// Takes what came, and gives what may go on; at the end that is everything.
+    pub fn feed(&mut self, bytes: &[u8], is_end: bool) -> &[u8] {
+        self.out.clear();
+        let Some(search) = self.redactor.search.clone() else {
+            self.out.extend_from_slice(bytes);
+            return &self.out;
+        };
+        self.held.extend_from_slice(bytes);
+        let safe = if is_end { self.held.len() } else { search.first_beginning(&self.held) };
+        let done = self.redactor.replace(&search, &self.file, &self.held, safe, &mut self.out);
+        self.held.drain(..done);
+        &self.out
+    }
+
+    /// What [`Stripped::feed`] gave last.
+    pub fn last(&self) -> &[u8] {
+        &self.out
+    }
+}
+
+impl Search {
+    /// The first place from which the bytes may go on to be a secret.
+    fn first_beginning(&self, bytes: &[u8]) -> usize {
+        let from = bytes.len().saturating_sub(self.longest - 1);
+        let begins = |at: &usize| {
+            let rest = &bytes[*at..];
+            self.patterns.iter().any(|pattern| pattern.len() > rest.len() && pattern.starts_with(rest))
+        };
+        (from..bytes.len()).find(begins).unwrap_or(bytes.len())
+    }
+}
+
 /// Every form in which a value is looked for.
 fn forms(value: &str) -> BTreeSet<Vec<u8>> {
     let mut forms = BTreeSet::new();
@@ -329,6 +377,24 @@ mod tests {
             HostSecret::generated("DIGITS", "9988776655".to_owned()),
         ])
         .unwrap()
+    }
+
+    #[test]
+    fn bytes_that_go_on_as_they_come_wait_only_where_a_secret_may_begin() {
+        let text = format!("data: {{\"a\":1}}\n\n{KEY} sk-a/b+ {}\n\n", STANDARD.encode(KEY));
+        let wanted = redactor().text("answer", &text);
+        assert!(!wanted.contains(KEY) && wanted.contains("sk-a/b+ "));
+        for at in 0..text.len() {
+            let mut stripped = redactor().stripped("answer");
+            let mut out = stripped.feed(&text.as_bytes()[..at], false).to_vec();
+            out.extend_from_slice(stripped.feed(&text.as_bytes()[at..], false));
+            out.extend_from_slice(stripped.feed(b"", true));
+            assert_eq!(String::from_utf8(out).unwrap(), wanted, "split at {at}");
+        }
+        let mut stripped = redactor().stripped("answer");
+        assert_eq!(stripped.feed(b"data: {}\n\n", false), b"data: {}\n\n", "nothing waits");
+        assert_eq!(stripped.feed(b"the key is sk-a", false), b"the key is ");
+        assert_eq!(stripped.feed(b"n", false), b"sk-an");
     }
 
     fn clean(text: &str) -> String {

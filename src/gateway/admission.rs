@@ -51,10 +51,10 @@ pub(super) fn request(
     let rule = &trial.plan.rule;
     let mut body = body(head, bytes)?;
     *asked = dialect::asked(rule.dialect, &line.route, &line.path, body.as_mut())?;
-    if let Some(model) = &asked.model {
+    for model in asked.model.iter().chain(&asked.others) {
         allowed_model(&trial.plan.models, &rule.models, model)?;
     }
-    grants::check(rule.dialect, &line.route, &line.path, body.as_ref(), &rule.grants)?;
+    grants::check(rule.dialect, &line.route, &line.path, body.as_mut(), &rule.grants)?;
     let estimate = Estimate { request_bytes: bytes.len() as u64, max_output: asked.max_output };
     let hold = trial.budget.reserve(estimate, |input, output| {
         let usage = super::Usage { input, output, ..super::Usage::default() };

@@ -4,6 +4,7 @@
 //! Invariant: no prompt, no generated text, no header's value comes in here; an unknown is null, never 0.
 
 use super::exchange::{Denied, End, Failure, Passed, Usage};
+use super::price;
 use super::trial::ProviderDoor;
 use crate::redact::Redactor;
 use crate::relay::framing::Head;
@@ -279,7 +280,7 @@ impl Sums {
             input_tokens: tokens(self.usage.input),
             cached_input_tokens: tokens(self.usage.cached_input),
             output_tokens: tokens(self.usage.output),
-            cost_usd: (self.known_cost > 0 || self.requests == 0).then_some(self.cost),
+            cost_usd: (self.known_cost > 0 || self.requests == 0).then(|| price::tidy(self.cost)),
             unknown: self.unknown,
         }
     }

@@ -43,6 +43,8 @@ pub struct Admitted {
 pub struct Asked {
     /// The model by name; none for a route that names none (a list of models).
     pub model: Option<String>,
+    /// Further models that may answer in its place, or beside it: each must be allowed too.
+    pub others: Vec<String>,
     /// Whether the answer is to come as a stream.
     pub stream: bool,
     /// The most tokens that may be generated, where the request says so.

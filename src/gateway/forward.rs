@@ -95,7 +95,7 @@ fn cost(door: &ProviderDoor, admitted: &Admitted, passed: &Passed) -> Option<f64
 }
 
 /// The provider gave no answer: the target hears of it in a status that its SDK may retry.
-fn no_answer(dialect: Dialect, failure: Failure, reply: &mut Reply) -> Passed {
+pub(super) fn no_answer(dialect: Dialect, failure: Failure, reply: &mut Reply) -> Passed {
     let (status, code, message) = match failure {
         Failure::StillOpen => {
             reply.cut();

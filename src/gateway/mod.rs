@@ -6,20 +6,28 @@
 
 mod admission;
 mod budget;
+mod dialect;
 mod evidence;
 mod exchange;
 mod forward;
+mod grants;
 mod guard;
+mod hide;
 mod mcp;
 mod mcp_http;
 mod operations;
 mod operations_http;
+mod price;
 mod reply;
+mod scan;
 mod script;
-mod standin;
+mod sse;
+mod stream;
 mod token;
-use standin::{dialect, grants, price, stream, upstream};
 mod trial;
+mod upstream;
+mod usage;
+mod watch;
 
 pub use budget::Purse;
 pub use evidence::{ProviderFailure, Totals};
@@ -45,16 +53,6 @@ use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use trial::{Door, Opens, ProviderDoor, Trial};
-
-// What `admission` and `forward` call of the provider's side, each in its own file:
-//   dialect::asked(dialect, &Route, path, Option<&mut Value>) -> Result<Asked, Denied>   may add a request for usage
-//   dialect::error_body(dialect, &Denied) -> Value                                       the provider's own error form
-//   dialect::forwardable(dialect) -> &'static [&'static str]                              request headers, lower case
-//   grants::check(dialect, &Route, path, Option<&Value>, &[Grant]) -> Result<(), Denied>
-//   upstream::Upstream::new(&GatewayRule, Option<HostSecret>) -> anyhow::Result<Upstream>; one a run, shared
-//   Upstream::send(&self, &Admitted) -> Result<Answer, Failure>
-//   stream::pass(Answer, &Admitted, &GatewayRule, &mut Reply) -> Passed                   for answers of both kinds
-//   price::cost(&BTreeMap<String, Price>, model, &Usage) -> Option<f64>                  USD
 
 /// The listener of a run.
 pub struct Gateway {

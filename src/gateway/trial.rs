@@ -29,7 +29,7 @@ pub struct GatewayPlan {
 
 /// Who answers.
 pub(super) enum Provider {
-    Upstream(Upstream),
+    Upstream(Box<Upstream>),
     Script(Script),
 }
 
@@ -40,7 +40,7 @@ impl GatewayPlan {
     /// A model glob that is none; an upstream that cannot be used.
     pub fn upstream(name: &str, rule: &GatewayRule, secret: Option<HostSecret>) -> Result<Self> {
         let upstream = Upstream::new(rule, secret).with_context(|| format!("gateway {name}"))?;
-        Self::new(name, rule, Provider::Upstream(upstream))
+        Self::new(name, rule, Provider::Upstream(Box::new(upstream)))
     }
 
     /// A gateway that answers from a script (its file's content; `place` names it in refusals).

@@ -24,7 +24,7 @@ fn the_first_unused_line_that_fits_answers_once_a_trial() {
         json!({"match": {"case": "other-*"}, "body": "never"}),
         json!({"match": {"case": "a-*", "model": "gpt-5-nano"}, "body": {"n": 1.5}}),
         json!({"match": {"path": "/v1/chat/*"}, "status": 201, "headers": {"x-one": "1"}, "body": {"n": 2}}),
-        json!({"body": "as it is"}),
+        json!({"body": "\"as it is\""}),
     ];
     let gateway = gateway();
     let setting = || {
@@ -35,7 +35,7 @@ fn the_first_unused_line_that_fits_answers_once_a_trial() {
     };
     let mut bench = Bench::ready(&gateway, setting());
     let answers = ["gpt-5-mini", "gpt-5-nano", "gpt-5"].map(|model| bench.chat(&asking(model)));
-    let want = [(201, r#"{"n":2}"#), (200, r#"{"n":1.50}"#), (200, "as it is")];
+    let want = [(201, r#"{"n":2}"#), (200, r#"{"n":1.50}"#), (200, "\"as it is\"")];
     assert_eq!(answers, want.map(|(status, body)| (status, body.to_owned())));
     let (status, body) = bench.chat(&asking("gpt-5"));
     assert!(status == 500 && body.contains("crashlab_script_exhausted"), "{status} {body}");
@@ -119,7 +119,7 @@ fn a_failure_counts_until_a_success_on_the_same_route() {
     let elsewhere = json!({"match": {"path": "/v1/responses"}, "body": completion(ANSWER)});
     let mut bench = Bench::ready(&gateway, replies(&[limited, elsewhere]));
     assert_eq!(bench.chat(&asking("gpt-5")).0, 429);
-    assert_eq!(bench.ask("POST /v1/responses", &asking("gpt-5").to_string()).0, 200);
+    assert_eq!(bench.ask("POST /v1/responses", &json!({"model": "gpt-5", "input": "hi"}).to_string()).0, 200);
     let failure = &bench.revoke().failures[0];
     assert_eq!((failure.route.as_str(), failure.status), ("POST /v1/chat/completions", Some(429)));
 }
