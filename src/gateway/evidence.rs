@@ -228,9 +228,7 @@ impl Book {
         line["status"] = json!((passed.status > 0).then_some(passed.status));
         line["response_bytes"] = json!(passed.response_bytes);
         line["usage"] = json!(passed.usage);
-        if let Some(unknown) = &passed.unknown {
-            line["unknown"] = json!(unknown);
-        }
+        line["unknown"] = json!(passed.unknown);
         line["cost_usd"] = json!(cost);
         line["end"] = json!(passed.end);
         if let Some(limit) = passed.limit {
@@ -318,7 +316,7 @@ fn line(call: &Call, first_byte: Option<Duration>) -> Value {
         "at": rfc3339(call.at), "gateway": call.gateway, "method": call.method, "route": call.route,
         "model": call.model, "served": null, "stream": call.stream, "status": null,
         "first_byte_ms": first_byte.map(milliseconds), "duration_ms": milliseconds(call.started.elapsed()),
-        "request_bytes": call.request_bytes, "response_bytes": 0, "usage": null, "cost_usd": null,
+        "request_bytes": call.request_bytes, "response_bytes": 0, "usage": null, "unknown": null, "cost_usd": null,
         "end": null, "refusal": null,
     })
 }

@@ -235,11 +235,10 @@ impl Operations {
         }
         let (at, started) = (SystemTime::now(), Instant::now());
         let (response, change) = ledger.call(name, arguments);
-        let mut line = json!({
-            "at": rfc3339(at), "operation": name, "via": via.as_str(), "arguments": arguments,
-            "duration_ms": milliseconds(started.elapsed()), "world_diff": change,
-        });
+        let mut line = json!({"at": rfc3339(at), "operation": name, "via": via.as_str(), "arguments": arguments});
         response.put_into(&mut line);
+        line["duration_ms"] = json!(milliseconds(started.elapsed()));
+        line["world_diff"] = change;
         ledger.record(line, name, &Value::Object(arguments.clone()), &response);
         response
     }
@@ -252,9 +251,10 @@ impl Operations {
         let arguments = arguments.cloned().unwrap_or_default();
         let mut line = json!({
             "at": rfc3339(SystemTime::now()), "operation": bounded(name), "via": via.as_str(), "arguments": arguments,
-            "duration_ms": 0, "world_diff": [],
         });
         response.put_into(&mut line);
+        line["duration_ms"] = json!(0);
+        line["world_diff"] = json!([]);
         ledger.record(line, bounded(name), &arguments, response);
     }
 

@@ -70,6 +70,8 @@ fn every_call_is_kept_with_what_it_changed() {
     ];
     assert_eq!(kept.iter().map(ToString::to_string).collect::<Vec<_>>(), want);
     assert_eq!(lines[0]["via"], "http");
+    let keys: Vec<&String> = lines[0].as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["at", "operation", "via", "arguments", "result", "duration_ms", "world_diff"]);
     assert!(lines.iter().all(|line| line["at"].as_str().unwrap().ends_with('Z') && line["duration_ms"].is_number()));
     let seen = bench.revoke().operations;
     assert_eq!(seen[1], json!({"name": "put", "arguments": {"a": 2, "b": null}, "result": {"put": 2}}));

@@ -151,6 +151,7 @@ fn evidence_is_model_usage_latency_status_and_cost_and_no_word_of_either_side() 
         "request_bytes",
         "response_bytes",
         "usage",
+        "unknown",
         "cost_usd",
         "end",
         "refusal",
