@@ -6,6 +6,7 @@ mod attempt;
 mod doors;
 mod lab;
 mod progress;
+mod proof;
 mod record;
 mod resume;
 mod schedule;
@@ -113,7 +114,8 @@ fn try_all(
     progress: &Progress,
 ) -> Result<Vec<TrialRecord>> {
     let lab = lab::provision(scope, store, accepted, engine, record, progress)?;
-    let trials = schedule::run_trials(&lab, accepted, progress);
+    let trials = schedule::run_trials(&lab, accepted, engine, progress);
+    record.sandbox.attested = lab.proof.attested();
     record.sandbox.shortfalls = lab.shortfalls();
     Ok(trials)
 }

@@ -134,7 +134,13 @@ fn isolation(spec: &ContainerSpec) -> Vec<String> {
     let mut args = vec!["--user".to_owned(), format!("{uid}:{gid}")];
     args.extend(words(&["--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]));
     // A small init reaps the orphans, so that an agent's many short children do not use up its processes.
-    args.extend(words(&["--init", "--no-healthcheck", "--stop-signal", "SIGKILL", "--ipc", "private"]));
+    // With room for one process only there are no children, and an init would be that process.
+    if spec.bounds.processes > 1 {
+        args.push("--init".to_owned());
+    }
+    // A size of 0 means the engine's default to Docker: no shared memory at all is another mode.
+    let ipc = if spec.bounds.shared_memory == 0 { "none" } else { "private" };
+    args.extend(words(&["--no-healthcheck", "--stop-signal", "SIGKILL", "--ipc", ipc]));
     // The default json-file log grows without bound on the host's disk; attaching works without one.
     args.extend(words(&["--log-driver", "none"]));
     args.extend(["--hostname".to_owned(), spec.host_name.clone()]);
@@ -146,7 +152,7 @@ fn isolation(spec: &ContainerSpec) -> Vec<String> {
 
 fn bounds(bounds: &ContainerBounds) -> Vec<String> {
     let ContainerBounds { memory, milli_cpus, processes, open_files, shared_memory } = bounds;
-    vec![
+    let mut args = vec![
         "--memory".to_owned(),
         memory.to_string(),
         // The same: swap included. Without it as much again could be swapped.
@@ -163,9 +169,11 @@ fn bounds(bounds: &ContainerBounds) -> Vec<String> {
         // /dev/mqueue is writable even under --read-only.
         "--ulimit".to_owned(),
         "msgqueue=0:0".to_owned(),
-        "--shm-size".to_owned(),
-        shared_memory.to_string(),
-    ]
+    ];
+    if *shared_memory > 0 {
+        args.extend(["--shm-size".to_owned(), shared_memory.to_string()]);
+    }
+    args
 }
 
 fn places(spec: &ContainerSpec) -> Vec<String> {
@@ -213,7 +221,8 @@ fn unset_proxies(flag: &str, declared: &BTreeMap<String, String>) -> Vec<String>
 
 fn attachment(network: &Attachment) -> Vec<String> {
     match network {
-        Attachment::None => words(&["--network", "none"]),
+        // Without a resolver of its own the container would be told the host's.
+        Attachment::None => words(&["--network", "none", "--dns", NOWHERE_DNS, "--dns-search", "."]),
         Attachment::Network { network, address, hosts } => {
             let mut args = words(&["--network", network]);
             if let Some(address) = address {

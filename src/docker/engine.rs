@@ -50,6 +50,14 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// The seccomp profile that containers get where none is named; none where the engine does not say.
+    pub fn seccomp_profile(&self) -> Option<String> {
+        let entry = self.security.iter().find(|entry| entry.starts_with("name=seccomp"))?;
+        entry.split(',').find_map(|word| word.strip_prefix("profile=")).map(str::to_owned)
+    }
+}
+
 impl Endpoint {
     /// Whether the engine's networks are this host's: only then can a target's relay reach the gateway.
     pub fn is_local(&self) -> bool {

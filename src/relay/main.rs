@@ -7,6 +7,8 @@ mod attest;
 mod forward;
 #[allow(dead_code, reason = "shared with the guard on the host, which uses other parts of it")]
 mod framing;
+#[allow(dead_code, reason = "shared with the host, which uses other parts of it")]
+mod kernel_text;
 
 use std::process::ExitCode;
 

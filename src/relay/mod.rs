@@ -2,6 +2,7 @@
 //! with the guard on the host. This module only carries it; `build.rs` compiles `main.rs` into [`PROGRAM`].
 
 pub mod framing;
+pub mod kernel_text;
 
 /// The relay's program for this machine: static, standard library only. `forward` passes requests from a target's network
 /// to the gateway on the host; `attest` says from inside a container what its sandbox really is.

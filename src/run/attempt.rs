@@ -294,6 +294,18 @@ fn run_target(
         story.relay_error(&error);
         return None;
     }
+    match lab.proof.wait() {
+        Ok(shortfalls) if shortfalls.is_empty() => {}
+        Ok(shortfalls) => {
+            unproven(lab, story, shortfalls);
+            return None;
+        }
+        Err(error) => {
+            story.not_run = lab.accepted.stop.is_raised();
+            story.engine_error(&error);
+            return None;
+        }
+    }
     let span = lab.trace.span(|| format!("wait for a slot {}", planned.id));
     let slot = lab.slots.take();
     drop(span);

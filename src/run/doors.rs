@@ -9,6 +9,7 @@ use crate::gateway::{
     Admission, Gateway, GatewayPlan, Implemented, OperationSet, OperationsPlan, PeerRule, Purse, TrialPass, World,
     nonce,
 };
+use crate::ids::{CaseId, TrialId};
 use crate::policy::{GatewayRule, Policy, Upstream};
 use crate::redact::Redactor;
 use crate::results::store::{TrialFolder, TrialLog};
@@ -115,6 +116,32 @@ impl Doors {
             "the relays' bridge address is not this machine's\nhint: an engine in a virtual machine cannot be used with gateways",
         )?;
         Ok(Some(Self { gateway, relays }))
+    }
+
+    /// Where the relays reach the gateway.
+    pub fn gateway_address(&self) -> SocketAddr {
+        self.gateway.address()
+    }
+
+    /// A way that opens nothing: a network and a relay that reaches the gateway, and no token.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub fn bare_way(&self, ground: &Ground<'_>, redactor: &Redactor, objects: &mut Objects) -> Result<Way> {
+        let nonce = nonce()?;
+        let case = CaseId::try_from("attestation".to_owned()).map_err(|error| anyhow::anyhow!("{error}"))?;
+        let admission = self.gateway.admit(TrialPass {
+            trial: TrialId { case, drill: None, repetition: 1 },
+            nonce: nonce.clone(),
+            operations: None,
+            gateways: Vec::new(),
+            redactor: redactor.clone(),
+            purse: None,
+            operations_file: Box::new(std::io::sink()),
+            gateway_file: Box::new(std::io::sink()),
+        })?;
+        let link = Link::make(ground, &self.relays, objects, self.gateway.address(), &nonce)?;
+        Ok(Way { admission, link })
     }
 
     /// Makes a trial's tokens, its network and its relay; the relay may still be starting.

@@ -4,6 +4,7 @@
 use super::accept::{Accepted, snapshot_source};
 use super::doors::Doors;
 use super::progress::Progress;
+use super::proof::Proof;
 use super::record;
 use crate::docker::Engine;
 use crate::image::{self, TargetImage};
@@ -34,6 +35,8 @@ pub struct Lab<'a> {
     pub trace: Trace,
     /// How many targets may run at once.
     pub slots: Slots,
+    /// That the sandbox is what was asked for; no target starts before it is there.
+    pub proof: Proof,
     /// What the engine does not enforce, over all trials.
     pub shortfalls: Mutex<BTreeSet<Shortfall>>,
 }
@@ -83,6 +86,7 @@ pub fn provision<'a>(
         trace: accepted.trace.clone(),
         redactor: store.redactor().clone(),
         slots: Slots::new(accepted.jobs),
+        proof: Proof::default(),
         shortfalls: Mutex::default(),
     })
 }

@@ -5,19 +5,22 @@ use super::accept::{Accepted, Planned};
 use super::attempt;
 use super::lab::Lab;
 use super::progress::Progress;
+use super::proof;
+use crate::docker::Engine;
 use crate::results::record::TrialRecord;
 use crate::verdict::Outcome;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Runs the trials; gives one record each, in their order.
-pub fn run_trials(lab: &Lab<'_>, accepted: &Accepted, progress: &Progress) -> Vec<TrialRecord> {
+pub fn run_trials(lab: &Lab<'_>, accepted: &Accepted, engine: &Engine, progress: &Progress) -> Vec<TrialRecord> {
     let trials = &accepted.trials;
     let next = AtomicUsize::new(0);
     let halted = AtomicBool::new(false);
     let done: Vec<Mutex<Option<TrialRecord>>> = trials.iter().map(|_| Mutex::new(None)).collect();
     let workers = trials.len().min(2 * accepted.jobs as usize);
     std::thread::scope(|threads| {
+        threads.spawn(|| proof::make(lab, engine));
         for _ in 0..workers {
             threads.spawn(|| {
                 loop {

@@ -1,6 +1,7 @@
 //! One trial's machinery: its sandbox prepared (network, relay, container, the engine's word compared with the policy), the
 //! target run to its confirmed end, an observation out. It judges nothing and stores nothing.
 
+pub mod attest;
 mod output;
 pub mod relay;
 pub mod sandbox;

@@ -111,6 +111,16 @@ impl Link {
         Ok(())
     }
 
+    /// Where a target finds it.
+    pub fn relay_address(&self) -> SocketAddr {
+        Self::on_port(self.subnet.address(2))
+    }
+
+    /// A relay's port at an address.
+    pub fn on_port(address: Ipv4Addr) -> SocketAddr {
+        (address, PORT).into()
+    }
+
     /// How the target is attached: its own address, and the relay's in its hosts file; no name is ever asked for.
     pub fn attachment(&self) -> Attachment {
         Attachment::Network {

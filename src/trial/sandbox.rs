@@ -158,7 +158,9 @@ pub fn compare(
     expect("memory_swap", memory.to_string(), host.memory_swap.to_string());
     expect("cpus", (milli_cpus * 1_000_000).to_string(), host.nano_cpus.to_string());
     expect("processes", processes.to_string(), host.pids_limit.unwrap_or(0).to_string());
-    expect("shared_memory", shared_memory.to_string(), host.shm_size.to_string());
+    if *shared_memory > 0 {
+        expect("shared_memory", shared_memory.to_string(), host.shm_size.to_string());
+    }
     for (requirement, name, value) in
         [("open_files", "nofile", *open_files), ("core_size", "core", 0), ("message_queues", "msgqueue", 0)]
     {
@@ -172,7 +174,9 @@ pub fn compare(
     let options: Vec<&str> = host.security_opt.iter().flatten().map(String::as_str).collect();
     expect("no_new_privileges", "no-new-privileges".to_owned(), options.join(" "));
     expect("log_driver", "none".to_owned(), host.log_config.driver.clone());
-    expect("ipc", "private".to_owned(), host.ipc_mode.clone());
+    let ipc = if *shared_memory > 0 { "private" } else { "none" };
+    expect("ipc", ipc.to_owned(), host.ipc_mode.clone());
+    expect("init", (*processes > 1).to_string(), host.init.unwrap_or(false).to_string());
     expect("namespaces", String::new(), format!("{}{}{}", host.pid_mode, host.uts_mode, host.userns_mode));
     expect("network", network(spec), host.network_mode.clone());
     expect("devices", "0".to_owned(), host.devices.iter().flatten().count().to_string());

@@ -1,0 +1,359 @@
+//! What was asked for beside what was seen from inside, requirement by requirement. Pure: the same rows give the record of
+//! what is attested and the list of shortfalls. What was not seen is not attested: it is a shortfall too.
+
+use super::report::{Place, Report};
+use crate::docker::args::{Attachment, ContainerSpec, Tmpfs};
+use crate::trial::sandbox::Shortfall;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+/// The kernel counts memory in pages.
+const PAGE: u64 = 4096;
+/// The five sets that a process's capabilities may hide in.
+const SETS: [&str; 5] = ["inheritable", "permitted", "effective", "bounding", "ambient"];
+/// Every device that a container of a default engine has; none of them holds anything of the host.
+const DEVICES: [&str; 8] = ["console", "full", "null", "ptmx", "random", "tty", "urandom", "zero"];
+
+/// A requirement as it was asked for and as it was seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// Its name.
+    pub requirement: &'static str,
+    /// What was asked for.
+    pub requested: String,
+    /// What was seen; none where nothing was.
+    pub observed: Option<String>,
+}
+
+/// What is compared with a report.
+#[derive(Debug, Clone)]
+pub struct Expected<'a> {
+    /// The container.
+    pub spec: &'a ContainerSpec,
+    /// Names that the image brings along.
+    pub image_env: &'a [String],
+    /// The engine's seccomp profile, as it says itself.
+    pub seccomp_profile: Option<String>,
+    /// Who was asked for, by address.
+    pub questions: &'a Questions,
+}
+
+/// Who is to be asked for from inside, and who should answer.
+#[derive(Debug, Clone, Default)]
+pub struct Questions {
+    /// Addresses of this host.
+    pub host: Vec<SocketAddr>,
+    /// Another trial's relay, and our own on its other network.
+    pub neighbour: Vec<SocketAddr>,
+    /// Addresses of the world.
+    pub outside: Vec<SocketAddr>,
+    /// Names of the world.
+    pub names: Vec<String>,
+    /// The one that should answer.
+    pub relay: Option<SocketAddr>,
+    /// What the host's listener says.
+    pub word: String,
+}
+
+impl Row {
+    fn new(requirement: &'static str, requested: impl Into<String>, observed: Option<String>) -> Self {
+        Self { requirement, requested: requested.into(), observed }
+    }
+
+    /// Whether what was asked for was seen.
+    pub fn holds(&self) -> bool {
+        self.observed.as_ref() == Some(&self.requested)
+    }
+
+    /// The difference; none where there is none.
+    pub fn shortfall(&self) -> Option<Shortfall> {
+        let unseen = || "not seen from inside".to_owned();
+        (!self.holds()).then(|| {
+            Shortfall::new(self.requirement, self.requested.clone(), self.observed.clone().unwrap_or_else(unseen))
+        })
+    }
+}
+
+/// Every requirement.
+pub fn rows(report: &Report, expected: &Expected<'_>) -> Vec<Row> {
+    let mut rows = identity(report, expected);
+    rows.extend(bounds(report, expected.spec));
+    rows.extend(places(report, expected.spec));
+    rows.extend(surroundings(report, expected));
+    rows.extend(network(report, expected));
+    rows
+}
+
+fn identity(report: &Report, expected: &Expected<'_>) -> Vec<Row> {
+    let identity = &report.identity;
+    let (uid, gid) = expected.spec.user;
+    let seccomp = match identity.seccomp.as_deref() {
+        Some("2") => match expected.seccomp_profile.as_deref() {
+            // The engine's own profile is called "default" up to 20.10, "builtin" later.
+            Some("default" | "builtin") | None => "default".to_owned(),
+            Some(other) => format!("the profile {other}"),
+        },
+        other => format!("mode {}", other.unwrap_or("unknown")),
+    };
+    vec![
+        Row::new("user", format!("{uid}:{gid}"), user(report)),
+        Row::new("groups", gid.to_string(), identity.groups.as_ref().map(|groups| groups_seen(groups, gid))),
+        Row::new("capabilities", "none", Some(capabilities(report))),
+        Row::new("no_new_privileges", "true", Some((identity.no_new_privileges.as_deref() == Some("1")).to_string())),
+        Row::new("seccomp", "default", Some(seccomp)),
+    ]
+}
+
+/// Real, effective, saved and file-system ids are the same, or all of them are told.
+fn user(report: &Report) -> Option<String> {
+    let one = |ids: &str| {
+        let ids: BTreeSet<&str> = ids.split_whitespace().collect();
+        ids.into_iter().collect::<Vec<_>>().join(",")
+    };
+    Some(format!("{}:{}", one(report.identity.uid.as_deref()?), one(report.identity.gid.as_deref()?)))
+}
+
+/// Engines list the own group or leave it out.
+fn groups_seen(groups: &str, gid: u32) -> String {
+    let own = gid.to_string();
+    let all: BTreeSet<&str> = groups.split_whitespace().chain([own.as_str()]).collect();
+    all.into_iter().collect::<Vec<_>>().join(" ")
+}
+
+fn capabilities(report: &Report) -> String {
+    let identity = &report.identity;
+    let sets = [&identity.inheritable, &identity.permitted, &identity.effective, &identity.bounding, &identity.ambient];
+    let held = SETS.iter().zip(sets).filter_map(|(name, set)| match set.as_deref() {
+        Some(set) if set.bytes().all(|digit| digit == b'0') => None,
+        Some(set) => Some(format!("{name} {set}")),
+        None => Some(format!("{name} unknown")),
+    });
+    let held: Vec<String> = held.collect();
+    if held.is_empty() { "none".to_owned() } else { held.join(", ") }
+}
+
+fn bounds(report: &Report, spec: &ContainerSpec) -> Vec<Row> {
+    let (bounds, cgroup, limits) = (&spec.bounds, &report.cgroup, &report.limits);
+    let memory = (bounds.memory / PAGE * PAGE).to_string();
+    let pair = |value: u64| format!("{value}:{value}");
+    vec![
+        Row::new("memory", memory.clone(), cgroup.memory.clone()),
+        Row::new("memory_swap", memory, swap(report)),
+        Row::new("cpus", cpus(bounds.milli_cpus), quota(report)),
+        Row::new("processes", bounds.processes.to_string(), cgroup.processes.clone()),
+        Row::new("open_files", pair(bounds.open_files), limits.open_files.clone()),
+        Row::new("core_size", pair(0), limits.core_size.clone()),
+        Row::new("message_queues", pair(0), limits.message_queues.clone()),
+    ]
+}
+
+/// Memory and swap together: version 1 counts them so, version 2 counts swap alone.
+fn swap(report: &Report) -> Option<String> {
+    let cgroup = &report.cgroup;
+    if cgroup.version == 1 {
+        return cgroup.memory_and_swap.clone();
+    }
+    let swap = cgroup.swap.clone()?;
+    match (cgroup.memory.as_deref()?.parse::<u64>(), swap.parse::<u64>()) {
+        (Ok(memory), Ok(swap)) => Some(memory.saturating_add(swap).to_string()),
+        _ => Some(swap),
+    }
+}
+
+fn cpus(milli: u64) -> String {
+    format!("{}.{:03}", milli / 1000, milli % 1000)
+}
+
+fn quota(report: &Report) -> Option<String> {
+    let quota = report.cgroup.cpu_quota.as_deref()?;
+    let period = report.cgroup.cpu_period.as_deref()?.parse::<u64>().ok().filter(|period| *period > 0)?;
+    match quota.parse::<u64>() {
+        Ok(quota) => Some(cpus(quota.saturating_mul(1000) / period)),
+        Err(_) => Some("unlimited".to_owned()),
+    }
+}
+
+fn places(report: &Report, spec: &ContainerSpec) -> Vec<Row> {
+    // What is mounted last at a place is what is there.
+    let last: BTreeMap<&str, &Place> = report.places.iter().map(|place| (place.path.as_str(), place)).collect();
+    let mut rows = vec![Row::new("root", "read_only", last.get("/").map(|place| read_only(place)))];
+    for (_, path) in spec.read_only.iter().filter(|(_, path)| path != super::PLACE) {
+        rows.push(Row::new(
+            "source",
+            format!("{path} read_only"),
+            last.get(path.as_str()).map(|place| format!("{path} {}", read_only(place))),
+        ));
+    }
+    let wanted: BTreeSet<String> = spec.writable.iter().map(wanted).collect();
+    let open = last.values().filter(|place| place.write == "written" && place.path != "/dev/shm");
+    let open: BTreeSet<String> = open.map(|place| seen(place)).collect();
+    rows.push(Row::new("writable", listed(wanted), Some(listed(open))));
+    rows.push(Row::new("shared_memory", shared(spec.bounds.shared_memory), Some(shared_seen(last.get("/dev/shm")))));
+    rows
+}
+
+fn listed(places: BTreeSet<String>) -> String {
+    if places.is_empty() { "none".to_owned() } else { places.into_iter().collect::<Vec<_>>().join(", ") }
+}
+
+fn read_only(place: &Place) -> String {
+    // The kernel says so before it looks at permissions.
+    if place.has("ro") && place.write == "read-only file system" {
+        "read_only".to_owned()
+    } else {
+        format!("not read-only: {}", place.write)
+    }
+}
+
+fn whole_pages(size: u64) -> u64 {
+    size.div_ceil(PAGE).saturating_mul(PAGE)
+}
+
+fn wanted(place: &Tmpfs) -> String {
+    let exec = if place.exec { "exec" } else { "noexec" };
+    format!("{} tmpfs {} nosuid nodev {exec}", place.path, whole_pages(place.size))
+}
+
+/// The flag and what came of trying it, where it could be tried.
+fn seen(place: &Place) -> String {
+    let size = place.size.map_or_else(|| "unbounded".to_owned(), |size| size.to_string());
+    let flag = |name: &'static str| if place.has(name) { name.to_owned() } else { format!("no-{name}") };
+    let exec = match (place.has("noexec"), place.exec.as_deref()) {
+        (true, Some("permission denied") | None) => "noexec".to_owned(),
+        (false, Some("run") | None) => "exec".to_owned(),
+        (_, Some(other)) => format!("a program in it: {other}"),
+    };
+    let kind = place.kind.as_deref().unwrap_or("no mount");
+    format!("{} {kind} {size} {} {} {exec}", place.path, flag("nosuid"), flag("nodev"))
+}
+
+fn shared(size: u64) -> String {
+    whole_pages(size).to_string()
+}
+
+fn shared_seen(place: Option<&&Place>) -> String {
+    match place {
+        Some(place) if place.write == "written" => {
+            place.size.map_or_else(|| "unbounded".to_owned(), |size| size.to_string())
+        }
+        _ => "0".to_owned(),
+    }
+}
+
+fn surroundings(report: &Report, expected: &Expected<'_>) -> Vec<Row> {
+    let (spec, namespaces) = (expected.spec, &report.namespaces);
+    // The init and this program: more is another container's, or the host's.
+    let own = if namespaces.processes <= 2 { "own".to_owned() } else { format!("{} processes", namespaces.processes) };
+    let foreign = |list: Vec<&str>, none: &str| if list.is_empty() { none.to_owned() } else { list.join(", ") };
+    let devices = report
+        .devices
+        .iter()
+        .map(String::as_str)
+        .filter(|device| !DEVICES.iter().any(|name| device.strip_suffix(" character") == Some(name)));
+    let mut rows = vec![
+        Row::new("processes_seen", "own", Some(own)),
+        Row::new("host_name", spec.host_name.clone(), namespaces.host_name.clone()),
+        Row::new("environment", "declared names only", Some(environment(report, expected))),
+        Row::new("home", spec.environment.get("HOME").cloned().unwrap_or_default(), report.identity.home.clone()),
+        Row::new(
+            "masked_paths",
+            "hidden",
+            Some(foreign(report.open_paths.iter().map(String::as_str).collect(), "hidden")),
+        ),
+        Row::new("devices", "default", Some(foreign(devices.collect(), "default"))),
+        Row::new("host_paths", "absent", Some(foreign(report.present.iter().map(String::as_str).collect(), "absent"))),
+    ];
+    if spec.bounds.processes > 1 {
+        let reaped = if namespaces.own_number == 1 { "none" } else { "present" };
+        rows.push(Row::new("init", "present", Some(reaped.to_owned())));
+    }
+    rows
+}
+
+fn environment(report: &Report, expected: &Expected<'_>) -> String {
+    let name = |entry: &'_ String| entry.split('=').next().unwrap_or_default().to_owned();
+    let image: BTreeSet<String> = expected.image_env.iter().map(name).collect();
+    let known = |name: &&String| {
+        expected.spec.environment.contains_key(*name)
+            || image.contains(*name)
+            || matches!(name.as_str(), "PATH" | "HOSTNAME" | "HOME")
+    };
+    let foreign: Vec<&str> = report.environment.iter().filter(|name| !known(name)).map(String::as_str).collect();
+    let missing: Vec<&str> = expected
+        .spec
+        .environment
+        .keys()
+        .filter(|name| !report.environment.contains(name))
+        .map(String::as_str)
+        .collect();
+    match (foreign.as_slice(), missing.as_slice()) {
+        ([], []) => "declared names only".to_owned(),
+        ([], missing) => format!("without {}", missing.join(", ")),
+        (foreign, _) => foreign.join(", "),
+    }
+}
+
+fn network(report: &Report, expected: &Expected<'_>) -> Vec<Row> {
+    let questions = expected.questions;
+    let wanted = match &expected.spec.network {
+        Attachment::None => "lo".to_owned(),
+        Attachment::Network { address, .. } => format!("eth0 lo {}", address.as_deref().unwrap_or("one address")),
+    };
+    let mut rows = vec![
+        Row::new("network", wanted, Some(interfaces(report))),
+        Row::new("host_reach", "unreachable", unreached(report, &questions.host, expected)),
+        Row::new("outside_reach", "unreachable", unreached(report, &questions.outside, expected)),
+        Row::new("name_resolution", "fails", names(report, &questions.names)),
+    ];
+    if let Some(relay) = questions.relay {
+        rows.push(Row::new("neighbour_reach", "unreachable", unreached(report, &questions.neighbour, expected)));
+        let answer = report.answers.iter().find(|answer| answer.address() == Some(relay));
+        rows.push(Row::new("relay_reach", "connected", answer.map(|answer| answer.outcome.clone())));
+    }
+    rows
+}
+
+/// The interfaces that are up, and every address beside loopback's.
+fn interfaces(report: &Report) -> String {
+    let loopback = |address: &&String| address.starts_with("127.") || address.starts_with("::1 ");
+    let addresses = report.network.addresses.iter().filter(|address| !loopback(address));
+    report.network.interfaces.iter().chain(addresses).map(String::as_str).collect::<Vec<_>>().join(" ")
+}
+
+/// `unreachable` where every address was asked and nobody answered.
+fn unreached(report: &Report, addresses: &[SocketAddr], expected: &Expected<'_>) -> Option<String> {
+    let mut reached = Vec::new();
+    for address in addresses {
+        let answers: Vec<_> = report.answers.iter().filter(|answer| answer.address() == Some(*address)).collect();
+        // A link-local address is asked for on each interface: where there is none, it leads nowhere.
+        let nowhere = matches!(expected.spec.network, Attachment::None) && is_link_local(address);
+        if answers.is_empty() && !nowhere {
+            return None;
+        }
+        for answer in answers.iter().filter(|answer| !answer.is_unreached()) {
+            // The word tells this host's own listener from somebody else at the same address.
+            let who = if answer.heard.as_ref() == Some(&expected.questions.word) { " (this host)" } else { "" };
+            reached.push(format!("{} {address}{who}", answer.outcome));
+        }
+    }
+    Some(if reached.is_empty() { "unreachable".to_owned() } else { reached.join(", ") })
+}
+
+fn is_link_local(address: &SocketAddr) -> bool {
+    matches!(address, SocketAddr::V6(v6) if v6.ip().is_unicast_link_local())
+}
+
+fn names(report: &Report, names: &[String]) -> Option<String> {
+    let asked = |name: &String| report.answers.iter().any(|answer| answer.name.as_ref() == Some(name));
+    if !names.iter().all(asked) {
+        return None;
+    }
+    let resolved = report.answers.iter().filter(|answer| answer.outcome == "resolved");
+    let resolved: Vec<String> = resolved
+        .map(|answer| {
+            let of = |text: &Option<String>| text.clone().unwrap_or_default();
+            format!("{} by {}", of(&answer.name), of(&answer.server))
+        })
+        .collect();
+    Some(if resolved.is_empty() { "fails".to_owned() } else { resolved.join(", ") })
+}
