@@ -160,17 +160,39 @@ impl Program {
         Ok(Finished { status, stdout, stderr })
     }
 
-    #[expect(clippy::disallowed_methods, reason = "the one place where a program is started")]
-    fn expression(&self) -> duct::Expression {
-        let mut expression =
-            duct::cmd(&self.program, &self.args).full_env(&self.environment.0).unchecked().before_spawn(|command| {
-                command.process_group(0);
-                Ok(())
-            });
-        if let Some(folder) = &self.folder {
-            expression = expression.dir(folder);
+    /// Runs it with this process's own terminal: in its process group, since only the terminal's foreground group may read.
+    /// Ended when `until` says so.
+    ///
+    /// # Errors
+    /// Not started, or lost.
+    pub fn run_on_terminal(&self, until: impl Fn() -> bool) -> Result<ExitStatus, ProcessError> {
+        let not_started = |error| ProcessError::NotStarted { program: self.name(), error };
+        let handle = self.bare_expression().start().map_err(not_started)?;
+        loop {
+            let ended = handle.wait_timeout(GLANCE).map_err(|error| ProcessError::lost(&self.name(), error))?;
+            if let Some(output) = ended {
+                return Ok(output.status);
+            }
+            if until() {
+                let _ = handle.kill();
+            }
         }
-        expression
+    }
+
+    fn expression(&self) -> duct::Expression {
+        self.bare_expression().before_spawn(|command| {
+            command.process_group(0);
+            Ok(())
+        })
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the one place where a program is started")]
+    fn bare_expression(&self) -> duct::Expression {
+        let expression = duct::cmd(&self.program, &self.args).full_env(&self.environment.0).unchecked();
+        match &self.folder {
+            Some(folder) => expression.dir(folder),
+            None => expression,
+        }
     }
 }
 

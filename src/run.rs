@@ -10,8 +10,10 @@ mod proof;
 mod record;
 mod resume;
 mod schedule;
+mod shell;
 
 pub use accept::Accepted;
+pub use shell::shell;
 
 use crate::cli::{Format, Global, Run};
 use crate::commands::view::no_form;

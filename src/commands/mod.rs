@@ -27,6 +27,7 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
     let global = &cli.global;
     match &cli.command {
         Command::Run(args) => crate::run::run(global, args, &Interrupt::install()?, out),
+        Command::Shell(args) => crate::run::shell(global, args, &Interrupt::install()?),
         Command::Check(args) => check::check(global, args, &Interrupt::install()?, out),
         Command::Clean(args) => clean::clean(global, args, &Interrupt::install()?, out),
         Command::View(args) => view::view(global, args, out),

@@ -36,6 +36,8 @@ pub struct ContainerSpec {
     pub command: Vec<String>,
     /// Whether standard input stays open for `start --attach --interactive`.
     pub interactive: bool,
+    /// Whether it gets a terminal: for a person's shell only.
+    pub terminal: bool,
     /// Numeric user and group.
     pub user: (u32, u32),
     /// What it calls itself.
@@ -117,6 +119,9 @@ pub fn create_container(spec: &ContainerSpec) -> Vec<String> {
     args.extend(attachment(&spec.network));
     if spec.interactive {
         args.push("--interactive".to_owned());
+    }
+    if spec.terminal {
+        args.push("--tty".to_owned());
     }
     if let Some(runtime) = &spec.runtime {
         args.extend(["--runtime".to_owned(), runtime.clone()]);

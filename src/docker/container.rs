@@ -245,6 +245,16 @@ impl Docker {
         self.spawn(args::start_attached(container.as_str(), interactive))
     }
 
+    /// Starts it on this process's terminal, until it ends or `until` says so.
+    ///
+    /// # Errors
+    /// A [`DockerError`].
+    pub fn start_on_terminal(&self, container: &ContainerId, until: impl Fn() -> bool) -> Result<(), DockerError> {
+        let program = self.program(args::start_attached(container.as_str(), true));
+        let verb = super::verb_of(&program);
+        program.run_on_terminal(until).map(drop).map_err(|error| DockerError::no_answer(verb, error))
+    }
+
     /// Starts it in the background; gives the client's warnings.
     ///
     /// # Errors

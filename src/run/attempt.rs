@@ -3,13 +3,13 @@
 //! trial uncertain with that step's reason; it never becomes a verdict on the agent.
 
 use super::accept::Planned;
-use super::doors::{Doors, Way};
+use super::doors::{Files, Way};
 use super::lab::Lab;
-use crate::docker::args::Attachment;
+use crate::docker::args::{Attachment, ContainerSpec};
 use crate::evaluation::protocol::OperationSeen;
 use crate::evaluation::{self, EvaluationError, Host, Launch, VerifyInput};
 use crate::results::record::{TrialRecord, Usage, timestamp};
-use crate::results::store::{TrialFile, TrialFolder};
+use crate::results::store::{TrialFile, TrialFolder, TrialLog};
 use crate::trial::{self, Created, Exited, Objects, Shortfall, Watch};
 use crate::verdict::{self, Facts};
 use anyhow::{Context, Result};
@@ -203,7 +203,7 @@ fn locked(host: &Mutex<Host>) -> MutexGuard<'_, Host> {
 }
 
 /// The first process is there already; later ones are started ahead of need, by the workers that wait for a slot.
-fn host(lab: &Lab<'_>) -> Result<Host, EvaluationError> {
+pub fn host(lab: &Lab<'_>) -> Result<Host, EvaluationError> {
     let first = lab.accepted.first.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(host) = first {
         return Ok(host);
@@ -232,9 +232,12 @@ fn make_way(
     world: (&Arc<Mutex<Host>>, &Value),
 ) -> Result<Option<Way>> {
     let declarations = &lab.accepted.declarations;
-    let make =
-        |doors: &Doors| doors.make_way(&lab.ground, declarations, planned, world, (folder, &lab.redactor), objects);
-    lab.doors.as_ref().map(make).transpose()
+    let Some(doors) = &lab.doors else { return Ok(None) };
+    let files = Files {
+        operations: Box::new(folder.open_log(TrialLog::Operations)?),
+        gateway: Box::new(folder.open_log(TrialLog::Gateway)?),
+    };
+    doors.make_way(&lab.ground, declarations, planned, world, (files, &lab.redactor), objects).map(Some)
 }
 
 /// Revokes the tokens, and takes what the calls came to into the story; gives the calls as the verifier sees them.
@@ -332,19 +335,29 @@ fn prepare(
     objects: &mut Objects,
     way: Option<&Way>,
 ) -> Result<(Created, Vec<Shortfall>)> {
+    with_spec(lab, planned, way, |spec| trial::prepare(&lab.ground, objects, spec))
+}
+
+/// Hands the target's container over as it is to be created; the file with its tokens is there only meanwhile.
+pub fn with_spec<T>(
+    lab: &Lab<'_>,
+    planned: &Planned,
+    way: Option<&Way>,
+    create: impl FnOnce(&ContainerSpec) -> Result<T>,
+) -> Result<T> {
     let environment = BTreeMap::from([
         ("CRASHLAB_CASE".to_owned(), planned.id.case.to_string()),
         ("CRASHLAB_REPETITION".to_owned(), planned.id.repetition.to_string()),
     ]);
     let Some(way) = way else {
-        return trial::prepare(&lab.ground, objects, Attachment::None, environment, None);
+        return create(&trial::target_spec(&lab.ground, Attachment::None, environment, None));
     };
     let file = way.environment_file(lab.ground.scope)?;
     let path = file.0.clone();
-    let prepared = trial::prepare(&lab.ground, objects, way.link.attachment(), environment, Some(file));
+    let created = create(&trial::target_spec(&lab.ground, way.link.attachment(), environment, Some(file)));
     // The engine has read it: the tokens stay in the container's environment only.
     std::fs::remove_file(&path).with_context(|| format!("failed to delete {path}"))?;
-    prepared
+    created
 }
 
 fn unproven(lab: &Lab<'_>, story: &mut Story, shortfalls: Vec<Shortfall>) {

@@ -12,7 +12,6 @@ use crate::gateway::{
 use crate::ids::{CaseId, TrialId};
 use crate::policy::{GatewayRule, Policy, Upstream};
 use crate::redact::Redactor;
-use crate::results::store::{TrialFolder, TrialLog};
 use crate::scope::Scope;
 use crate::secret::HostSecret;
 use crate::trial::relay::{Link, RELAYS_BITS, RelayGround, base_url};
@@ -20,7 +19,7 @@ use crate::trial::{Ground, Objects};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::io::Write as _;
+use std::io::Write;
 use std::net::{SocketAddr, SocketAddrV4};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::sync::{Arc, Mutex};
@@ -42,6 +41,14 @@ pub struct Declarations {
 pub struct Doors {
     gateway: Gateway,
     relays: RelayGround,
+}
+
+/// Where a trial's calls are recorded.
+pub struct Files {
+    /// `operations.jsonl`.
+    pub operations: Box<dyn Write + Send>,
+    /// `gateway.jsonl`.
+    pub gateway: Box<dyn Write + Send>,
 }
 
 /// One trial's way, with its tokens live.
@@ -154,7 +161,7 @@ impl Doors {
         declarations: &Declarations,
         planned: &Planned,
         world: (&Arc<Mutex<Host>>, &Value),
-        (folder, redactor): (&TrialFolder, &Redactor),
+        (files, redactor): (Files, &Redactor),
         objects: &mut Objects,
     ) -> Result<Way> {
         let nonce = nonce()?;
@@ -171,8 +178,8 @@ impl Doors {
             gateways: declarations.gateways.clone(),
             redactor: redactor.clone(),
             purse: declarations.purse.clone(),
-            operations_file: Box::new(folder.open_log(TrialLog::Operations)?),
-            gateway_file: Box::new(folder.open_log(TrialLog::Gateway)?),
+            operations_file: files.operations,
+            gateway_file: files.gateway,
         })?;
         let link = Link::make(ground, &self.relays, objects, self.gateway.address(), &nonce)?;
         Ok(Way { admission, link })

@@ -11,7 +11,7 @@ pub use output::Captured;
 pub use sandbox::Shortfall;
 pub use target::{Created, Exited, Watch};
 
-use crate::docker::args::Attachment;
+use crate::docker::args::{Attachment, ContainerSpec};
 use crate::ids::{ContainerId, NetworkId};
 use crate::policy::Policy;
 use crate::scope::{Scope, Subnet};
@@ -52,25 +52,28 @@ impl Objects {
     }
 }
 
+/// The container of a target of this run, attached and with this environment beside the policy's.
+pub fn target_spec(
+    ground: &Ground<'_>,
+    network: Attachment,
+    environment: BTreeMap<String, String>,
+    environment_file: Option<(String, Vec<String>)>,
+) -> ContainerSpec {
+    let (image, source) = (ground.image.as_str(), ground.source.as_str());
+    let furnishing = sandbox::Furnishing { image, source, network, environment, environment_file };
+    sandbox::spec(ground.policy, furnishing)
+}
+
 /// Creates the target's container and compares what the engine says of it with the policy; where it differs the target is
 /// not to be run.
 ///
 /// # Errors
 /// What the engine says.
-pub fn prepare(
-    ground: &Ground<'_>,
-    objects: &mut Objects,
-    network: Attachment,
-    environment: BTreeMap<String, String>,
-    environment_file: Option<(String, Vec<String>)>,
-) -> Result<(Created, Vec<Shortfall>)> {
-    let (image, source) = (ground.image.as_str(), ground.source.as_str());
-    let furnishing = sandbox::Furnishing { image, source, network, environment, environment_file };
-    let spec = sandbox::spec(ground.policy, furnishing);
+pub fn prepare(ground: &Ground<'_>, objects: &mut Objects, spec: &ContainerSpec) -> Result<(Created, Vec<Shortfall>)> {
     let made = ground.scope.container("target", spec.clone(), false)?;
     objects.containers.push(made.id.clone());
     let state =
         ground.scope.docker().inspect_containers(&[&made.id])?.pop().context("the target's container is gone")?;
-    let shortfalls = sandbox::compare(&spec, &state, &made.warnings, &ground.image_env);
+    let shortfalls = sandbox::compare(spec, &state, &made.warnings, &ground.image_env);
     Ok((Created { id: made.id }, shortfalls))
 }

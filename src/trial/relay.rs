@@ -145,6 +145,7 @@ fn relay_spec(relays: &RelayGround, address: Ipv4Addr, gateway: SocketAddr, nonc
         image: relays.image.clone(),
         command: command.map(str::to_owned).to_vec(),
         interactive: false,
+        terminal: false,
         user: NOBODY,
         host_name: "relay".to_owned(),
         folder: None,

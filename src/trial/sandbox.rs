@@ -71,6 +71,7 @@ pub fn spec(policy: &Policy, furnishing: Furnishing<'_>) -> ContainerSpec {
         image: furnishing.image.to_owned(),
         command: policy.target.command.clone(),
         interactive: true,
+        terminal: false,
         user: (sandbox.user.uid, sandbox.user.gid),
         host_name: HOST_NAME.to_owned(),
         folder: Some(policy.target.mount.clone()),
