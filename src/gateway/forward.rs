@@ -54,7 +54,7 @@ fn admit(
 fn carry_out(trial: &Trial, door: &ProviderDoor, admitted: &Admitted, hold: Hold, call: Call, reply: &mut Reply) {
     // Open first, then look: a trial that ends in between finds the call and ends it.
     let Some(id) = trial.evidence.open(call) else { return door.budget.settle(hold, Some(0), Some(0.0)) };
-    let passed = match send(trial, door, admitted) {
+    let mut passed = match send(trial, door, admitted) {
         Ok(answer) => {
             trial.evidence.first_byte(id);
             stream::pass(answer, admitted, &door.plan.rule, reply)
@@ -64,6 +64,10 @@ fn carry_out(trial: &Trial, door: &ProviderDoor, admitted: &Admitted, hold: Hold
     let is_nothing = passed.usage.is_none() && passed.unknown.is_none();
     let tokens = passed.usage.map(|usage| usage.input + usage.output).or(is_nothing.then_some(0));
     let cost = cost(door, admitted, &passed).or(is_nothing.then_some(0.0));
+    if cost.is_none() && passed.unknown.is_none() {
+        let model = passed.served.as_ref().or(admitted.asked.model.as_ref()).map_or("no model", String::as_str);
+        passed.unknown = Some(format!("no price for {model}"));
+    }
     door.budget.settle(hold, tokens, cost);
     trial.evidence.close(id, &passed, cost);
 }

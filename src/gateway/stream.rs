@@ -139,7 +139,10 @@ struct Reading {
     splitter: Splitter,
     /// The beginning of an event's data.
     first: Vec<u8>,
+    /// An event that was no JSON.
     is_broken: bool,
+    /// The stream ended within an event.
+    is_torn: bool,
     tally: Tally,
     is_error: bool,
 }
@@ -169,6 +172,7 @@ impl Reading {
             splitter: Splitter::default(),
             first: Vec::new(),
             is_broken: false,
+            is_torn: false,
             tally: Tally { is_free: endpoint.is_free(), ..Tally::default() },
             is_error: answer.status >= 400,
         }
@@ -179,7 +183,7 @@ impl Reading {
     }
 
     fn feed(&mut self, bytes: &[u8], is_end: bool) {
-        let Self { forms, endpoint, scanner, splitter, first, is_broken, tally, .. } = self;
+        let Self { forms, endpoint, scanner, splitter, first, is_broken, is_torn, tally, .. } = self;
         let mut read = |seen: &Value| forms.read(*endpoint, seen, tally);
         match self.form {
             Form::Json => scanner.feed(bytes, &mut read),
@@ -193,7 +197,12 @@ impl Reading {
                     Found::End { has_data } => {
                         let is_last = forms.is_last(first.trim_ascii());
                         last |= is_last;
-                        *is_broken |= has_data && !is_last && scanner.progress() != Progress::Whole;
+                        let is_bad = has_data && !is_last && scanner.progress() != Progress::Whole;
+                        if is_end {
+                            *is_torn |= is_bad
+                        } else {
+                            *is_broken |= is_bad
+                        }
                         first.clear();
                         scanner.reset();
                     }
@@ -220,8 +229,8 @@ impl Reading {
         match (self.form, self.tally.fault) {
             (_, Some(Fault::Provider)) => Outcome::Bad(Failure::Status),
             (_, Some(Fault::Request)) => Outcome::Whole,
+            (Form::Events, None) if self.is_torn || !self.tally.is_complete => Outcome::Broken(Failure::Cut),
             (Form::Events, None) if self.is_broken => Outcome::Bad(Failure::Malformed),
-            (Form::Events, None) if !self.tally.is_complete => Outcome::Broken(Failure::Cut),
             (Form::Json, None) => match self.scanner.progress() {
                 Progress::Whole => Outcome::Whole,
                 Progress::Open => Outcome::Broken(Failure::Cut),

@@ -1,6 +1,7 @@
 //! The gateway as a peer on the relay's network sees it: raw sockets on one side, a made-up world and a script on the other.
 
 mod admission;
+mod answers;
 mod guard;
 mod mcp;
 mod operations;
