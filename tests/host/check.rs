@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// A package in a folder of its own, outside any repository unless a test makes one.
+/// A package in a repository of its own.
 struct Package {
     folder: tempfile::TempDir,
 }
@@ -53,6 +53,7 @@ impl Package {
         package.write("cases.jsonl", "{\"id\": \"double-refund\", \"input\": 1}\n{\"id\": \"plain\", \"input\": 2}\n");
         package.write("evaluation.py", EVALUATION);
         package.write("target/agent.py", "print(1)\n");
+        package.git(&["init", "--quiet"]);
         package
     }
 
@@ -119,6 +120,7 @@ fn a_package_is_described_without_docker_and_without_starting_its_code() {
     assert_eq!(report["evaluation"]["lock"], Value::Null);
     assert_eq!(report["cases"]["ids"], json!(["double-refund", "plain"]));
     assert_eq!(report["cases"]["trials"], 6);
+    assert_eq!((&report["target"]["files"], &report["target"]["bytes"]), (&json!(1), &json!(9)));
     assert_eq!(report["operations"], json!([{"name": "get_order", "calls": 100}]));
     let files: Vec<&str> = report["files"].as_array().unwrap().iter().map(|it| it["path"].as_str().unwrap()).collect();
     assert_eq!(files, ["cases.jsonl", "evaluation.py", "policy.json"], "the target's folder is not the package's");
@@ -207,7 +209,6 @@ fn a_missing_credential_is_named_and_one_that_is_there_is_never_shown() {
 #[test]
 fn env_files_are_told_with_what_git_makes_of_them_and_never_opened() {
     let package = Package::new(&json!({}));
-    package.git(&["init", "--quiet"]);
     package.write(".gitignore", ".env.local\nignored/\n");
     for (name, mode) in [
         ("target/.env", 0o600),
@@ -251,7 +252,6 @@ fn env_files_are_told_with_what_git_makes_of_them_and_never_opened() {
 #[test]
 fn asking_git_about_env_files_runs_nothing_of_the_repository() {
     let package = Package::new(&json!({}));
-    package.git(&["init", "--quiet"]);
     package.write(".env", "");
     let marker = package.folder.path().join("marker");
     let script = package.folder.path().join("evil");
@@ -273,13 +273,14 @@ fn what_is_refused_is_refused_with_its_place_in_one_document() {
         (json!({"cases": "none.jsonl"}), "none.jsonl"),
         (json!({"target": {"source": "none"}}), "policy.json#/target/source"),
         (json!({"target": {"image": {"reference": null, "build": {}}}}), "policy.json#/target/image/build/dockerfile"),
+        (json!({"target": {"limits": {"files": 1, "bytes": "1B"}}}), ""),
     ];
     for (more, place) in table {
         let package = Package::new(&more);
         let output = package.check(&["--format", "json"]).assert().code(2).get_output().clone();
         let error: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!((&error["schema"], &error["exit"]), (&json!("crashlab.error/1"), &json!(2)));
-        assert_eq!(error["where"], place, "{error}");
+        assert!(place.is_empty() || error["where"] == place, "{error}");
         assert!(!error["hint"].is_null(), "{error}");
     }
 }

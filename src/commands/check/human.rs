@@ -58,6 +58,7 @@ fn facts(report: &Report) -> Vec<(&'static str, String)> {
         ("would run", format!("{}  in {}", report.evaluation.command.join(" "), report.evaluation.folder)),
         ("lock", lock.map_or("none".to_owned(), |lock| format!("{} {}", lock.path, lock.sha256))),
         ("target", format!("{}  in {}", report.target.command.join(" "), report.target.folder)),
+        ("snapshot", format!("{}, {}", plural(report.target.files as u64, "file"), size(report.target.bytes))),
         ("image", report.target.image.clone()),
         ("cases", format!("{} in {}: {}", cases.count, cases.file, first(&cases.ids))),
         ("trials", format!("{} ({} of each case)", cases.trials, plural(u64::from(cases.repeat), "repetition"))),

@@ -13,7 +13,7 @@ use crate::interrupt::Interrupt;
 use crate::policy::{self, ImageSource, Policy, SecretRule};
 use crate::report::look::Look;
 use crate::secret::load_host_secret;
-use crate::snapshot;
+use crate::snapshot::{self, Contents};
 use anyhow::{Context, Result};
 use camino::{Utf8Path, Utf8PathBuf};
 use report::{Report, Secret};
@@ -45,30 +45,32 @@ fn examine(named: &Evaluation, stop: &Interrupt) -> Result<Report> {
     }
     let cases = policy::load_cases(&package.root, &policy)?;
     let target = named.target.clone().unwrap_or_else(|| package.root.join(&policy.target.source));
-    look_at_target(&target, &policy)?;
+    let contents = look_at_target(&target, &policy)?;
     let declared = if trust == Trust::No { None } else { Some(introduce(named, &policy, &package, stop)?) };
     let secrets = secrets(&policy, declared.as_ref(), &package.root)?;
     let env_files = dotenv::find(&[package.root.clone(), target.clone()])?;
-    Ok(Report::new(named, &policy, &package, &cases, &target, declared.as_ref(), secrets, env_files))
+    Ok(Report::new(named, &policy, &package, &cases, (&target, &contents), declared.as_ref(), secrets, env_files))
 }
 
-fn look_at_target(target: &Utf8Path, policy: &Policy) -> Result<()> {
+/// What of the target would reach the sandbox; the Dockerfile must be among it.
+fn look_at_target(target: &Utf8Path, policy: &Policy) -> Result<Contents> {
     if !target.is_dir() {
         return Err(Refusal::new(format!("there is no folder {target} to take the target from"))
             .at("policy.json#/target/source")
             .hint("name the agent's folder with --target DIR")
             .into());
     }
+    let source = snapshot::Source { source: target, files: &policy.target.files, limits: policy.target.limits };
+    let contents = snapshot::list(&source)?;
     if let ImageSource::Build(rule) = &policy.target.image
-        && !target.join(&rule.dockerfile).is_file()
+        && !contents.files.iter().any(|(path, _)| path == rule.dockerfile.as_bytes())
     {
-        return Err(Refusal::new(format!("there is no file {} in {target}", rule.dockerfile))
+        return Err(Refusal::new(format!("the snapshot of {target} has no file {}", rule.dockerfile))
             .at("policy.json#/target/image/build/dockerfile")
-            .hint("write it, or name another; the image of a target without one is given by its reference")
+            .hint("write it, name another, or let target.files take it in; an image needs none that is given by reference")
             .into());
     }
-    snapshot::list(&snapshot::Source { source: target, files: &policy.target.files, limits: policy.target.limits })?;
-    Ok(())
+    Ok(contents)
 }
 
 /// Starts the trusted code once, to hear what it implements and which credentials it declares.

@@ -5,6 +5,7 @@ use crate::cli::Evaluation;
 use crate::evaluation::{Declared, Package, PackageFile};
 use crate::ids::Digest;
 use crate::policy::{BuildNetwork, Case, FILE, ImageSource, Policy, Upstream};
+use crate::snapshot::Contents;
 use camino::{Utf8Path, Utf8PathBuf};
 use serde::Serialize;
 
@@ -73,8 +74,13 @@ pub(super) struct EvaluationPart {
 pub(super) struct TargetPart {
     pub(super) folder: Utf8PathBuf,
     pub(super) command: Vec<String>,
-    /// `build` or `reference`.
+    /// A reference, or the Dockerfile that it is built from.
     pub(super) image: String,
+    /// HEAD; none before the first commit.
+    pub(super) commit: Option<String>,
+    /// That would be in the snapshot, with their bytes.
+    pub(super) files: usize,
+    pub(super) bytes: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -119,7 +125,7 @@ impl Report {
         policy: &Policy,
         package: &Package,
         cases: &[Case],
-        target: &Utf8Path,
+        (target, contents): (&Utf8Path, &Contents),
         declared: Option<&Declared>,
         secrets: Vec<Secret>,
         env_files: Vec<EnvFile>,
@@ -147,12 +153,15 @@ impl Report {
                 folder: target.to_owned(),
                 command: policy.target.command.clone(),
                 image: image(&policy.target.image),
+                commit: contents.commit.clone(),
+                files: contents.files.len(),
+                bytes: contents.files.iter().map(|(_, size)| size).sum(),
             },
             cases: cases_part(policy, cases),
             operations: operations(policy),
             gateways: gateways(policy),
             drills: policy.drills.keys().cloned().collect(),
-            warnings: warnings(policy, &env_files),
+            warnings: warnings(policy, &env_files, &contents.warnings),
             secrets,
             files: package.files.clone(),
             env_files,
@@ -197,8 +206,8 @@ fn gateways(policy: &Policy) -> Vec<Gateway> {
     policy.gateways.iter().map(gateway).collect()
 }
 
-fn warnings(policy: &Policy, env_files: &[EnvFile]) -> Vec<String> {
-    let mut warnings = Vec::new();
+fn warnings(policy: &Policy, env_files: &[EnvFile], of_snapshot: &[String]) -> Vec<String> {
+    let mut warnings = of_snapshot.to_vec();
     if policy.evaluation.lock.is_none() {
         warnings.push("no dependency lock is declared: a run is not reproducible".to_owned());
     }
