@@ -10,6 +10,7 @@
 )]
 
 mod chain;
+mod network;
 mod refund_desk;
 mod resume;
 mod scope;
