@@ -30,6 +30,7 @@ const LONGEST_DIAGNOSTIC: usize = 2000;
 struct Story {
     facts: Facts,
     diagnostics: Vec<String>,
+    started: Option<SystemTime>,
     duration: Option<Duration>,
     usage: Usage,
     not_run: bool,
@@ -93,7 +94,8 @@ fn unstored(planned: &Planned, story: &Story, started: SystemTime) -> TrialRecor
         reason,
         stop: story.facts.stop,
         checks: verdict::checks(&story.facts),
-        started: Some(timestamp(started)),
+        // Where the target ran, its own begin: times and durations of a trial count from there.
+        started: Some(timestamp(story.started.unwrap_or(started))),
         duration_ms: story.duration.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
         diagnostics,
         usage,
@@ -168,7 +170,7 @@ fn play(
     folder.write(TrialFile::Stdout, &exited.stdout.stored())?;
     folder.write(TrialFile::Stderr, &exited.stderr.stored())?;
     story.facts.stop = exited.stop;
-    story.duration = Some(exited.duration);
+    (story.started, story.duration) = (exited.started, Some(exited.duration));
     exited.diagnostics.iter().for_each(|words| story.tell(words.clone()));
     let Some(stop) = exited.stop else {
         story.not_run = true;

@@ -69,6 +69,8 @@ pub struct Exited {
     pub stdout: Captured,
     /// Standard error.
     pub stderr: Captured,
+    /// When it began, as the engine tells it; preparing it came before.
+    pub started: Option<SystemTime>,
     /// The target's own time, as the engine tells it.
     pub duration: Duration,
     /// What else is to be known: a child that was killed for memory.
@@ -125,7 +127,8 @@ impl Running {
             bail!("the engine did not start the target: {}", words.trim());
         }
         let (stop, diagnostics) = judge(ended, &state);
-        Ok(Exited { stop, stdout, stderr, duration: life_time(&state), diagnostics })
+        let (started, duration) = life(&state);
+        Ok(Exited { stop, stdout, stderr, started, duration, diagnostics })
     }
 
     fn until_end(&self, docker: &Docker, watch: &Watch) -> Result<Ended> {
@@ -197,8 +200,9 @@ fn judge(ended: Ended, state: &ContainerState) -> (Option<Stop>, Vec<String>) {
     (stop, diagnostics)
 }
 
-fn life_time(state: &ContainerState) -> Duration {
+fn life(state: &ContainerState) -> (Option<SystemTime>, Duration) {
     let time = |text: &str| humantime::parse_rfc3339(text).ok();
-    let lived = time(&state.state.started_at).zip(time(&state.state.finished_at));
-    lived.and_then(|(started, finished)| finished.duration_since(started).ok()).unwrap_or_default()
+    let (started, finished) = (time(&state.state.started_at), time(&state.state.finished_at));
+    let lived = started.zip(finished).and_then(|(started, finished)| finished.duration_since(started).ok());
+    (started, lived.unwrap_or_default())
 }

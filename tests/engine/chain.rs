@@ -89,6 +89,13 @@ print(json.dumps({"ok": [status for status, _ in seen] == [200, 403, 404, 200, 4
     );
     assert_eq!(objects_of(ran.run()), [""; 0]);
     let folder = package.run_folder().join("trials/one/1");
+    // Its calls lie within the trial's own time, not in its preparation.
+    let operations = std::fs::read_to_string(folder.join("operations.jsonl")).unwrap();
+    let first: serde_json::Value = serde_json::from_str(operations.lines().next().unwrap()).unwrap();
+    let time = |text: &serde_json::Value| humantime::parse_rfc3339(text.as_str().unwrap()).unwrap();
+    let trial = ran.trial("one/1");
+    let (begin, length) = (time(&trial["started"]), Duration::from_millis(trial["duration_ms"].as_u64().unwrap()));
+    assert!((begin..=begin + length).contains(&time(&first["at"])), "{first} in {trial}");
     let diff = std::fs::read_to_string(folder.join("world-diff.json")).unwrap();
     assert!(diff.contains("/refunds/0"), "{diff}");
     let stdout = std::fs::read_to_string(folder.join("stdout")).unwrap();
