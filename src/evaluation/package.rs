@@ -7,7 +7,7 @@ use crate::evaluation::listing;
 use crate::evaluation::lock::{self, LockRecord};
 use crate::exit::Refusal;
 use crate::ids::Digest;
-use crate::policy::Policy;
+use crate::policy::{Policy, Upstream};
 use camino::{Utf8Path, Utf8PathBuf};
 use sha2::{Digest as _, Sha256};
 use std::ffi::OsStr;
@@ -160,12 +160,16 @@ pub(super) fn digest_of_file(path: &Path) -> std::io::Result<(u64, Digest)> {
     }
 }
 
-/// The files inside the package that the policy names: itself, the cases, the lock, and the arguments of the evaluation's
-/// command that are files there.
+/// The files inside the package that the policy names: itself, the cases, the lock, scripts of replies, and the arguments of
+/// the evaluation's command that are files there.
 fn named_files(root: &Utf8Path, policy: &Policy) -> Vec<Utf8PathBuf> {
     let mut named = vec![Utf8PathBuf::from("policy.json"), policy.cases.clone()];
     named.extend(policy.evaluation.lock.clone());
     named.extend(policy.evaluation.command.iter().map(Utf8PathBuf::from));
+    named.extend(policy.gateways.values().filter_map(|rule| match &rule.upstream {
+        Upstream::Script(file) => Some(file.clone()),
+        Upstream::Origin(_) => None,
+    }));
     named.retain(|path| path.is_relative() && root.join(path).is_file());
     named
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-pub(super) fn check(written: Written) -> Result<Policy, Refusal> {
+pub(super) fn check(written: Written) -> Result<(Policy, Written), Refusal> {
     let sheet = Sheet::new(written);
     let root = sheet.root();
     version(&root.key("version"));
@@ -37,17 +37,31 @@ pub(super) fn check(written: Written) -> Result<Policy, Refusal> {
     };
     keep_from_target(&root, &policy);
     let written = sheet.settle()?;
-    Ok(Policy { written: written.value, ..policy })
+    Ok((Policy { written: written.value.clone(), ..policy }, written))
 }
 
-/// Files that the policy names and that must be there. The target's folder is not among them: `--target` may name another.
-pub(super) fn look_at_files(package: &Utf8Path, policy: &Policy, lock_place: String) -> Result<(), Refusal> {
-    let Some(lock) = &policy.evaluation.lock else { return Ok(()) };
-    read_file(&package.join(lock), 64 << 20).map(drop).map_err(|why| {
-        Refusal::new(format!("the file {lock} {why}"))
-            .at(lock_place)
-            .hint("name the package's dependency lock, or leave it out: the run is then not reproducible")
-    })
+/// Files that the policy names and that must be there: the lock, scripts of replies. The target's folder is not among them
+/// (`--target` may name another), nor an environment file (its absence is a missing credential's).
+pub(super) fn look_at_files(package: &Utf8Path, policy: &Policy, written: &Written) -> Result<(), Refusal> {
+    let lock = policy
+        .evaluation
+        .lock
+        .iter()
+        .map(|lock| ("/evaluation/lock".to_owned(), lock, "the package's dependency lock"));
+    let script = |(name, rule): (&String, &'_ super::GatewayRule)| match &rule.upstream {
+        super::Upstream::Script(file) => Some((format!("/gateways/{name}/upstream"), file.clone())),
+        super::Upstream::Origin(_) => None,
+    };
+    let scripts: Vec<(String, Utf8PathBuf)> = policy.gateways.iter().filter_map(script).collect();
+    let named =
+        lock.chain(scripts.iter().map(|(pointer, file)| (pointer.clone(), file, "a file of replies, one a line")));
+    let missing = named.filter_map(|(pointer, file, what)| {
+        let why = read_file(&package.join(file), 64 << 20).err()?;
+        Some(
+            Refusal::new(format!("the file {file} {why}")).at(written.place(&pointer)).hint(format!("{what}, or null")),
+        )
+    });
+    super::problem::refuse_all(missing.collect())
 }
 
 fn version(node: &Node<'_>) {

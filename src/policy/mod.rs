@@ -43,9 +43,8 @@ pub use written::FILE;
 /// A refusal with every problem: file and JSON pointer, what was found, what would do.
 pub fn load(package: &Utf8Path, overlays: &[Utf8PathBuf]) -> Result<Policy, Refusal> {
     let written = written::Written::read(package, overlays)?;
-    let lock = written.place("/evaluation/lock");
-    let policy = checked::check(written)?;
-    checked::look_at_files(package, &policy, lock)?;
+    let (policy, written) = checked::check(written)?;
+    checked::look_at_files(package, &policy, &written)?;
     Ok(policy)
 }
 
@@ -54,7 +53,7 @@ pub fn load(package: &Utf8Path, overlays: &[Utf8PathBuf]) -> Result<Policy, Refu
 /// # Errors
 /// As [`load`].
 pub fn parse(text: &[u8]) -> Result<Policy, Refusal> {
-    checked::check(written::Written::parse(text)?)
+    Ok(checked::check(written::Written::parse(text)?)?.0)
 }
 
 /// A policy that was merged and checked whole.

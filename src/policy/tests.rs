@@ -320,11 +320,16 @@ fn a_file_that_is_no_strict_json_is_refused_where_it_stands() {
 }
 
 #[test]
-fn a_lock_that_is_declared_must_be_there() {
+fn a_lock_and_a_script_that_are_declared_must_be_there() {
     assert!(package(&with(json!({"evaluation": {"lock": "requirements.lock"}})), &[]).1.is_ok());
     let refusal = package(&with(json!({"evaluation": {"lock": "uv.lock"}})), &[]).1.unwrap_err();
     assert_eq!(refusal.place.as_deref(), Some("policy.json#/evaluation/lock"));
     assert!(refusal.message.contains("uv.lock does not exist"), "{refusal}");
+    let script =
+        json!({"extends": ["provider/openai"], "gateways": {"openai": {"upstream": {"script": "replies.jsonl"}}}});
+    let refusal = package(&with(script), &[]).1.unwrap_err();
+    assert_eq!(refusal.place.as_deref(), Some("policy.json#/gateways/openai/upstream"));
+    assert!(refusal.message.contains("replies.jsonl does not exist"), "{refusal}");
 }
 
 #[test]

@@ -286,6 +286,22 @@ fn what_is_refused_is_refused_with_its_place_in_one_document() {
 }
 
 #[test]
+fn a_script_of_replies_that_the_digest_would_not_cover_is_refused() {
+    let package = Package::new(
+        &json!({"extends": ["provider/openai"], "gateways": {"openai": {"upstream": {"script": "r.jsonl"}}}}),
+    );
+    package.write("r.jsonl", "{}\n");
+    package.check(&[]).assert().success();
+    package.write(".gitignore", "r.jsonl\n");
+    let output = package.check(&[]).assert().code(2).get_output().clone();
+    assert!(
+        text(&output.stderr)
+            .contains("r.jsonl: the policy names this file, and the package's digest does not cover it"),
+        "{output:?}"
+    );
+}
+
+#[test]
 fn an_overlay_is_merged_and_named_in_its_errors() {
     let package = Package::new(&json!({}));
     package.write("../ci.json", r#"{"repeat": 5}"#);
