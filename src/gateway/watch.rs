@@ -166,3 +166,39 @@ impl<T: Transport> Transport for Watched<T> {
         self.0.is_tls()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn a_pause_is_measured_from_the_last_piece_and_the_head_from_the_start() {
+        let start = Instant::now();
+        let call = Call::new(Life::default(), None, HOUR);
+        let (until, failure) = call.limit(start + HOUR / 2);
+        assert!(failure == Failure::FirstByte && until < start + HOUR + Duration::from_secs(60));
+        call.body(HOUR);
+        let (until, failure) = call.limit(start + 10 * HOUR);
+        assert_eq!((until, failure), (start + 11 * HOUR, Failure::Idle), "a long stream that goes on is healthy");
+    }
+
+    #[test]
+    fn the_time_of_the_request_comes_before_a_limit_that_ends_later() {
+        let start = Instant::now();
+        let call = Call::new(Life::default(), Some(start + HOUR), 2 * HOUR);
+        assert_eq!(call.limit(start), (start + HOUR, Failure::RequestTime));
+        assert_eq!(call.over(start), None);
+        assert_eq!(call.over(start + HOUR), Some(Failure::RequestTime));
+        call.life.end();
+        assert_eq!(call.over(start), Some(Failure::StillOpen));
+    }
+
+    #[test]
+    fn an_absurd_limit_does_not_overflow() {
+        let call = Call::new(Life::default(), None, Duration::MAX);
+        call.body(Duration::MAX);
+        assert!(call.limit(Instant::now()).0 > Instant::now() + HOUR);
+    }
+}

@@ -5,6 +5,7 @@ mod answers;
 mod guard;
 mod mcp;
 mod operations;
+mod provider;
 mod script;
 
 use super::*;
@@ -131,8 +132,11 @@ impl Bench {
         let set = Arc::new(OperationSet::compile(&policy.operations, &implemented).unwrap());
         let heard = Arc::default();
         let desk = Desk { values: Map::new(), heard: Arc::clone(&heard) };
-        let plan =
-            GatewayPlan::script("openai", &policy.gateways["openai"], setting.script.as_bytes(), "replies.jsonl");
+        let rule = &policy.gateways["openai"];
+        let plan = match setting.gateway["upstream"].is_string() {
+            true => GatewayPlan::upstream("openai", rule, Some(HostSecret::generated("A_KEY", SECRET.to_owned()))),
+            false => GatewayPlan::script("openai", rule, setting.script.as_bytes(), "replies.jsonl"),
+        };
         let (operations, calls) = (Sink::default(), Sink::default());
         let secret = HostSecret::generated("A_KEY", SECRET.to_owned());
         let pass = TrialPass {
