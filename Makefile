@@ -22,6 +22,7 @@ test-faults: engine
 
 lint:
 	cargo fmt --check
+	rustfmt --edition 2024 --check src/relay/main.rs
 	cargo clippy --all-targets -- -D warnings
 
 build:

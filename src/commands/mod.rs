@@ -7,6 +7,7 @@ pub mod compare;
 pub mod init;
 pub mod list;
 pub mod merge;
+pub mod plan;
 pub mod remove;
 pub mod schema;
 pub mod view;
@@ -30,6 +31,7 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
         Command::Shell(args) => crate::run::shell(global, args, &Interrupt::install()?),
         Command::Check(args) => check::check(global, args, &Interrupt::install()?, out),
         Command::Clean(args) => clean::clean(global, args, &Interrupt::install()?, out),
+        Command::Plan(args) => plan::plan(global, args, out),
         Command::View(args) => view::view(global, args, out),
         Command::List => list::list(global, out),
         Command::Remove(args) => remove::remove(global, args, std::time::SystemTime::now(), out),

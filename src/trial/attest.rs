@@ -35,9 +35,9 @@ const LARGEST_REPORT: u64 = 4 << 20;
 const PATIENCE_MILLIS: &str = "1000";
 /// Addresses of the world, of documentation (RFC 5737, RFC 3849): nobody answers there, but a route may lead there. The
 /// routes themselves are compared too, so that no stranger has to be called for the proof.
-const OUTSIDE: [&str; 2] = ["198.51.100.1:80", "[2001:db8::1]:80"];
+pub const OUTSIDE: [&str; 2] = ["198.51.100.1:80", "[2001:db8::1]:80"];
 /// Names of the world.
-const NAMES: [&str; 2] = ["example.com", "crashlab-attestation.example.com"];
+pub const NAMES: [&str; 2] = ["example.com", "crashlab-attestation.example.com"];
 
 /// What was seen of a sandbox.
 #[derive(Debug, Clone, Default)]

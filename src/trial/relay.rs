@@ -90,7 +90,8 @@ impl Link {
         let (network, subnet) = scope.network("target", TARGET_BITS, use_)?;
         objects.networks.push(network.clone());
         objects.subnets.push(subnet);
-        let spec = relay_spec(relays, subnet.address(2), gateway, nonce);
+        let listen = SocketAddr::from((subnet.address(2), PORT)).to_string();
+        let spec = relay_spec(&relays.image, relays.network.as_str(), &listen, &gateway.to_string(), nonce);
         let relay = scope.container("relay", spec, true)?.id;
         objects.containers.push(relay.clone());
         // Engines before API 1.44 take one network at create.
@@ -136,13 +137,13 @@ pub fn base_url() -> String {
     format!("http://{GATEWAY_NAME}:{PORT}")
 }
 
-fn relay_spec(relays: &RelayGround, address: Ipv4Addr, gateway: SocketAddr, nonce: &str) -> ContainerSpec {
-    let listen = SocketAddr::from((address, PORT)).to_string();
-    let command = ["/relay", "forward", "--listen", &listen, "--to", &gateway.to_string(), "--nonce", nonce];
+/// The relay's container: no user's code, but under the same hardening.
+pub fn relay_spec(image: &str, network: &str, listen: &str, gateway: &str, nonce: &str) -> ContainerSpec {
+    let command = ["/relay", "forward", "--listen", listen, "--to", gateway, "--nonce", nonce];
     ContainerSpec {
         name: String::new(),
         labels: BTreeMap::new(),
-        image: relays.image.clone(),
+        image: image.to_owned(),
         command: command.map(str::to_owned).to_vec(),
         interactive: false,
         terminal: false,
@@ -160,7 +161,7 @@ fn relay_spec(relays: &RelayGround, address: Ipv4Addr, gateway: SocketAddr, nonc
         read_only: Vec::new(),
         environment: BTreeMap::new(),
         environment_file: None,
-        network: Attachment::Network { network: relays.network.to_string(), address: None, hosts: Vec::new() },
+        network: Attachment::Network { network: network.to_owned(), address: None, hosts: Vec::new() },
         runtime: None,
     }
 }

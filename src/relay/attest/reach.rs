@@ -119,7 +119,11 @@ impl Question {
         match self {
             Question::Connect(address) => {
                 let (outcome, heard) = connected(address, patience);
-                Json::map([("tcp", Json::text(address.to_string())), ("outcome", outcome.into()), ("heard", heard.into())])
+                Json::map([
+                    ("tcp", Json::text(address.to_string())),
+                    ("outcome", outcome.into()),
+                    ("heard", heard.into()),
+                ])
             }
             Question::Resolve(server, name) => Json::map([
                 ("name", name.as_str().into()),
