@@ -11,6 +11,7 @@
 
 mod chain;
 mod network;
+mod plan;
 mod refund_desk;
 mod resume;
 mod scope;
