@@ -23,6 +23,7 @@ fn words(step: &Value) -> Vec<String> {
 fn shape(words: &[String]) -> Vec<String> {
     let volatile = |word: &str| {
         word.contains('$')
+            || word.starts_with("CRASHLAB_")
             || word.len() == 64
             || word.contains("sha256:")
             || word.contains("crashlab")
