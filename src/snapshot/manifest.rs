@@ -1,6 +1,6 @@
 //! The manifest: every entry of a snapshot, and the digest over them. Owns how both are written; reads no file.
 //!
-//! The digest, in words, so that anybody can recompute it: SHA-256 over the bytes `crashlab.snapshot/1` and a line feed,
+//! The digest, in words (the schema of `run.json` has them too), so that anybody can recompute it: SHA-256 over the bytes `crashlab.snapshot/1` and a line feed,
 //! then for each entry, in ascending order of the paths' bytes: the mode as six digits (`100644` a file, `100755` an
 //! executable one, `120000` a link), a space, the SHA-256 of the content as 64 lower-case hexadecimal digits (of a link: of
 //! its target's bytes), a space, the path's bytes (relative, `/` between components), and a zero byte.
