@@ -162,7 +162,7 @@ fn attestation(
 ) {
     let network = if networked { link(step) } else { Attachment::None };
     let questions = Questions {
-        outside: attest::OUTSIDE.iter().filter_map(|text| text.parse().ok()).collect(),
+        outside: attest::outside(),
         names: attest::NAMES.map(str::to_owned).to_vec(),
         ..Questions::default()
     };

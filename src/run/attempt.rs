@@ -172,6 +172,7 @@ fn play(
     story.facts.stop = exited.stop;
     (story.started, story.duration) = (exited.started, Some(exited.duration));
     exited.diagnostics.iter().for_each(|words| story.tell(words.clone()));
+    trial::explain(&exited, &lab.accepted.policy.sandbox).into_iter().for_each(|words| story.tell(words));
     let Some(stop) = exited.stop else {
         story.not_run = true;
         story.tell("interrupted while the target ran");

@@ -2,11 +2,13 @@
 //! target run to its confirmed end, an observation out. It judges nothing and stores nothing.
 
 pub mod attest;
+mod explain;
 mod output;
 pub mod relay;
 pub mod sandbox;
 pub mod target;
 
+pub use explain::explain;
 pub use output::Captured;
 pub use sandbox::Shortfall;
 pub use target::{Created, Exited, Watch};

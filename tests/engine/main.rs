@@ -9,7 +9,10 @@
     reason = "clippy takes only the test functions themselves for tests, not what helps them"
 )]
 
+mod attest;
 mod chain;
+mod isolation;
+mod limits;
 mod network;
 mod plan;
 mod refund_desk;

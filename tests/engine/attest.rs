@@ -1,0 +1,300 @@
+//! The attestation tells the truth about a sandbox: each flag that is missing turns its requirement red, an engine that
+//! lies is found out, and what a run claims stands in its record.
+
+use crate::support::{PYTHON, Package, Wrapper, docker};
+use crashlab::docker::args::{Attachment, ContainerBounds, ContainerSpec, Tmpfs, create_container};
+use crashlab::trial::attest::compare::{Expected, Questions, rows};
+use crashlab::trial::attest::{asking, report::Report};
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+
+/// What a container was made with beside the flags of a sandbox.
+enum Change {
+    /// These words, wherever they stand next to each other.
+    Without(&'static [&'static str]),
+    /// The words that follow this one, up to the next flag, with it.
+    WithoutFlag(&'static str),
+    /// One piece of text for another, in every word.
+    Instead(&'static str, &'static str),
+    /// These words, before the image.
+    With(&'static [&'static str]),
+}
+
+fn changed(mut args: Vec<String>, change: &Change) -> Vec<String> {
+    match change {
+        Change::Without(words) => {
+            let at = args.windows(words.len()).position(|window| window == *words).expect("the flag is there");
+            args.drain(at..at + words.len());
+        }
+        Change::WithoutFlag(flag) => {
+            let at = args.iter().position(|word| word == flag).expect("the flag is there");
+            args.drain(at..at + 2);
+        }
+        Change::Instead(old, new) => {
+            assert!(args.iter().any(|word| word.contains(old)), "{old} is there");
+            args.iter_mut().for_each(|word| *word = word.replace(old, new));
+        }
+        Change::With(words) => {
+            args.splice(1..1, words.iter().map(|word| (*word).to_owned()));
+        }
+    }
+    args
+}
+
+/// A sandbox as a policy would have it, with a folder of the host as its source.
+fn spec(source: &str, network: Attachment) -> ContainerSpec {
+    ContainerSpec {
+        name: format!("attest-test-{:x}", rand()),
+        labels: BTreeMap::new(),
+        image: PYTHON.to_owned(),
+        command: Vec::new(),
+        interactive: false,
+        terminal: false,
+        user: (65534, 65534),
+        host_name: "target".to_owned(),
+        folder: Some("/target".to_owned()),
+        bounds: ContainerBounds {
+            memory: 64 << 20,
+            milli_cpus: 500,
+            processes: 64,
+            open_files: 128,
+            shared_memory: 1 << 20,
+        },
+        writable: vec![
+            Tmpfs { path: "/tmp".to_owned(), size: 4 << 20, exec: false },
+            Tmpfs { path: "/work".to_owned(), size: 4096, exec: true },
+        ],
+        read_only: vec![(source.to_owned(), "/target".to_owned())],
+        environment: BTreeMap::from([("HOME".to_owned(), "/tmp".to_owned())]),
+        environment_file: None,
+        network,
+        runtime: None,
+    }
+}
+
+fn rand() -> u64 {
+    let mut bytes = [0_u8; 8];
+    getrandom::fill(&mut bytes).unwrap();
+    u64::from_ne_bytes(bytes)
+}
+
+/// The requirements that are not seen to hold in a container of these arguments.
+fn shortfalls(spec: &ContainerSpec, questions: &Questions, change: Option<&Change>) -> BTreeSet<String> {
+    let args = create_container(spec);
+    let args = change.map_or(args.clone(), |change| changed(args, change));
+    let image_env: Vec<String> =
+        serde_json::from_str(&docker(&["image", "inspect", "--format", "{{json .Config.Env}}", PYTHON])).unwrap();
+    let configuration = tempfile::tempdir().unwrap();
+    let proxies = json!({"proxies": {"default": {"httpProxy": "http://127.0.0.1:9", "noProxy": "x"}}});
+    std::fs::write(configuration.path().join("config.json"), proxies.to_string()).unwrap();
+    let mut create = Command::new("docker");
+    create.args(&args).env("DOCKER_CONFIG", configuration.path());
+    for name in crashlab::docker::args::PROXY_NAMES {
+        create.env_remove(name);
+    }
+    let made = create.output().unwrap();
+    assert!(made.status.success(), "{args:?}: {}", String::from_utf8_lossy(&made.stderr));
+    let id = String::from_utf8(made.stdout).unwrap().trim().to_owned();
+    let seen = Command::new("docker").args(["start", "--attach", &id]).output().unwrap();
+    docker(&["rm", "--force", "--volumes", &id]);
+    let report: Report = serde_json::from_slice(&seen.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&seen.stderr)));
+    let expected = Expected { spec, image_env: &image_env, seccomp_profile: Some("default".to_owned()), questions };
+    let red = rows(&report, &expected).into_iter().filter(|row| !row.holds());
+    red.map(|row| row.requirement.to_owned()).collect()
+}
+
+/// A source folder and the attesting program, as the scope of a run would hold them.
+fn ground() -> (tempfile::TempDir, String, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, program) = (folder.path().join("source"), folder.path().join("attest"));
+    std::fs::create_dir(&source).unwrap();
+    std::fs::write(&program, crashlab::relay::PROGRAM).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+    let paths = (text(&source), text(&program));
+    (folder, paths.0, paths.1)
+}
+
+/// A listener on all addresses of this host, and where it is.
+fn host_ear() -> (TcpListener, Vec<SocketAddr>) {
+    let listener = TcpListener::bind("0.0.0.0:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let trie = std::fs::read_to_string("/proc/net/fib_trie").unwrap();
+    let own = crashlab::relay::kernel_text::local_v4(&trie).into_iter().filter(|address| !address.is_loopback());
+    let addresses = own.map(|address| SocketAddr::from((address, port))).collect();
+    let its = listener.try_clone().unwrap();
+    std::thread::spawn(move || its.incoming().flatten().for_each(|mut stream| drop(stream.write_all(b"the host"))));
+    (listener, addresses)
+}
+
+#[test]
+fn each_flag_that_is_missing_turns_its_requirement_red() {
+    use Change::{Instead, With, Without, WithoutFlag};
+    let table: Vec<(Option<Change>, &[&str])> = vec![
+        (None, &[]),
+        // root without capabilities can write to what belongs to root, and not to what belongs to the user.
+        (Some(WithoutFlag("--user")), &["groups", "user", "writable"]),
+        (Some(Without(&["--read-only"])), &["root", "writable"]),
+        (Some(WithoutFlag("--cap-drop")), &["capabilities"]),
+        (Some(With(&["--cap-add", "NET_RAW"])), &["capabilities"]),
+        (Some(WithoutFlag("--security-opt")), &["no_new_privileges"]),
+        (Some(With(&["--security-opt", "seccomp=unconfined"])), &["seccomp"]),
+        (Some(With(&["--security-opt", "systempaths=unconfined"])), &["masked_paths"]),
+        (Some(With(&["--device", "/dev/loop-control"])), &["devices"]),
+        (Some(With(&["--volume", "/var/run/docker.sock:/run/docker.sock"])), &["host_paths"]),
+        (Some(Without(&["--init"])), &["init"]),
+        (Some(With(&["--pid", "host"])), &["processes_seen"]),
+        (Some(Instead("private", "host")), &["shared_memory"]),
+        (Some(WithoutFlag("--memory-swap")), &["memory_swap"]),
+        (Some(WithoutFlag("--cpus")), &["cpus"]),
+        (Some(WithoutFlag("--pids-limit")), &["processes"]),
+        (Some(Without(&["--ulimit", "nofile=128:128"])), &["open_files"]),
+        (Some(Without(&["--ulimit", "core=0:0"])), &["core_size"]),
+        // With a size for queues, /dev/mqueue is one more writable place.
+        (Some(Without(&["--ulimit", "msgqueue=0:0"])), &["message_queues", "writable"]),
+        (Some(WithoutFlag("--shm-size")), &["shared_memory"]),
+        (Some(WithoutFlag("--tmpfs")), &["writable"]),
+        (Some(Instead(",noexec", "")), &[]),
+        (Some(Instead(",noexec", ",exec")), &["writable"]),
+        (Some(Instead("size=4194304,", "")), &["writable"]),
+        (Some(Instead("uid=65534,gid=65534,", "")), &["writable"]),
+        (Some(Instead(",readonly", "")), &["source"]),
+        (Some(WithoutFlag("--hostname")), &["host_name"]),
+        // The engine sets a HOME of its own.
+        (Some(Without(&["--env", "HOME=/tmp"])), &["home"]),
+        (Some(Without(&["--env", "HTTP_PROXY"])), &["environment"]),
+        (Some(With(&["--env", "EXTRA=1"])), &["environment"]),
+        (Some(Without(&["--network", "none"])), &["host_reach", "network"]),
+    ];
+    let (_folder, source, program) = ground();
+    let (_ear, host) = host_ear();
+    let questions = Questions { host, ..Questions::default() };
+    let table = std::sync::Mutex::new(table.into_iter());
+    std::thread::scope(|threads| {
+        for _ in 0..4 {
+            threads.spawn(|| {
+                loop {
+                    let Some((change, red)) = table.lock().unwrap().next() else { break };
+                    let spec = asking(spec(&source, Attachment::None), &program, &questions, &[]);
+                    let told = change.as_ref().map(|change| format!("{:?}", changed(create_container(&spec), change)));
+                    let found = shortfalls(&spec, &questions, change.as_ref());
+                    let red: BTreeSet<String> = red.iter().map(|name| (*name).to_owned()).collect();
+                    assert_eq!(found, red, "{told:?}");
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_run_records_what_was_seen_of_its_sandbox() {
+    let operations = json!({"operations": {"refund": {"calls": 1}}});
+    let closed = Package::new("print('{\"ok\": true}')");
+    let open = Package::new("print('{\"ok\": true}')").policy(operations);
+    let (closed, open) = std::thread::scope(|threads| {
+        let open = threads.spawn(|| open.run());
+        (closed.run(), open.join().unwrap())
+    });
+    for (ran, rows) in [(&closed, 31), (&open, 33)] {
+        assert_eq!(ran.exit, 0, "{}", ran.stderr);
+        let sandbox = &ran.json["sandbox"];
+        assert_eq!(sandbox["shortfalls"], json!([]));
+        let attested = sandbox["attested"].as_object().unwrap();
+        assert!(attested.len() >= rows, "{attested:?}");
+        assert_eq!(attested["user"], "65534:65534");
+        assert_eq!(attested["capabilities"], "none");
+        assert_eq!(attested["memory"], (512 << 20).to_string());
+        assert_eq!(attested["host_reach"], "unreachable");
+        assert!(attested["kernel"].is_string() && attested["runtime"].is_string());
+    }
+    assert_eq!(closed.json["sandbox"]["attested"]["network"], "lo");
+    let open = &open.json["sandbox"]["attested"];
+    assert_eq!((&open["relay_reach"], &open["neighbour_reach"]), (&json!("connected"), &json!("unreachable")));
+}
+
+/// Runs a package with this engine in front of the real one; the target must never run.
+fn run_on(engine: &str) -> (Vec<String>, String) {
+    let wrapper = Wrapper::new(engine);
+    let package = Package::new("print('{\"ok\": true}')").cases(&["one", "two"]).env("PATH", &wrapper.path());
+    let ran = package.run();
+    assert_eq!(ran.exit, 3, "{engine}: {}", ran.stderr);
+    for trial in ["one/1", "two/1"] {
+        let trial = ran.trial(trial);
+        assert_eq!((&trial["outcome"], &trial["reason"]), (&json!("uncertain"), &json!("sandbox_unproven")), "{trial}");
+        assert_eq!(trial["stop"], json!(null), "the target has run: {trial}");
+    }
+    let shortfalls = ran.json["sandbox"]["shortfalls"].as_array().unwrap().clone();
+    for shortfall in &shortfalls {
+        assert!(shortfall["requested"].is_string() && shortfall["observed"].is_string(), "{shortfall}");
+    }
+    let mut names: Vec<String> =
+        shortfalls.iter().map(|shortfall| shortfall["requirement"].as_str().unwrap().to_owned()).collect();
+    names.dedup();
+    (names, json!(shortfalls).to_string())
+}
+
+/// A rule of the wrapper that leaves a flag and its value out of what is created, and says in `inspect` that it is there.
+fn liar(flag: &str, said: &str) -> String {
+    let rule = r#"
+if args[0] == "create" and "@FLAG@" in args:
+    at = args.index("@FLAG@")
+    return subprocess.call([REAL, *args[:at], *args[at + 2:]])
+if args[0] == "inspect" and "container" in args:
+    done = subprocess.run([REAL, *args], capture_output=True, text=True)
+    for line in done.stdout.splitlines():
+        state = json.loads(line)
+        @SAID@
+        print(json.dumps(state))
+    sys.stderr.write(done.stderr)
+    return done.returncode
+"#;
+    rule.replace("@FLAG@", flag).replace("@SAID@", said)
+}
+
+#[test]
+fn an_engine_that_lies_is_found_out_from_inside() {
+    let table = [
+        (liar("--pids-limit", "state['HostConfig']['PidsLimit'] = 128"), "processes"),
+        (liar("--cap-drop", "state['HostConfig']['CapDrop'] = ['ALL']"), "capabilities"),
+        (liar("--memory-swap", "state['HostConfig']['MemorySwap'] = state['HostConfig']['Memory']"), "memory_swap"),
+    ];
+    std::thread::scope(|threads| {
+        for (engine, requirement) in &table {
+            threads.spawn(move || assert_eq!(run_on(engine).0, [*requirement], "{engine}"));
+        }
+    });
+}
+
+#[test]
+fn a_warning_of_the_client_is_a_shortfall_at_create_and_at_start() {
+    let words = "WARNING: Your kernel does not support swap limit capabilities";
+    let rule =
+        |verb: &str| format!("if args[0] == '{verb}':\n    sys.stderr.write('{words}\\n')\n    sys.stderr.flush()");
+    for verb in ["create", "start"] {
+        let (names, told) = run_on(&rule(verb));
+        assert_eq!(names, ["engine_warning"], "{verb}");
+        assert!(told.contains(words) && told.contains("crashlab doctor"), "{told}");
+    }
+}
+
+#[test]
+fn an_engine_that_says_another_value_than_was_asked_for_is_not_believed() {
+    let told = [
+        ("state['HostConfig']['Memory'] = 0", "memory"),
+        ("state['HostConfig']['ReadonlyRootfs'] = False", "root"),
+        ("state['HostConfig']['Privileged'] = True", "privileged"),
+        ("state['HostConfig']['LogConfig']['Type'] = 'json-file'", "log_driver"),
+        ("state['Config']['Env'].append('SMUGGLED=1')", "environment"),
+    ];
+    std::thread::scope(|threads| {
+        for (said, requirement) in told {
+            threads.spawn(move || assert_eq!(run_on(&liar("--no-such-flag", said)).0, [requirement], "{said}"));
+        }
+    });
+}

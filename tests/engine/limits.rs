@@ -1,0 +1,236 @@
+//! Limits that hold: each hog alone in its trial, all of them at once, beside a neighbour that must not notice. What is
+//! stored says how each one stopped.
+
+use crate::support::{Package, objects_of};
+use serde_json::{Value, json};
+
+/// One target for all: its case says what it overdoes.
+const HOGS: &str = r#"
+import json, os, signal, socket, subprocess, sys, threading, time
+
+def memory():
+    blocks = []
+    while True:
+        blocks.append(b"x" * (1 << 20))
+
+def child_memory():
+    child = os.fork()
+    if child == 0:
+        memory()
+    _, status = os.waitpid(child, 0)
+    return {"ok": os.WIFSIGNALED(status), "signal": os.WTERMSIG(status)}
+
+def forks():
+    count = 0
+    try:
+        while True:
+            if os.fork() == 0:
+                time.sleep(60)
+                os._exit(0)
+            count += 1
+    except BlockingIOError:
+        return {"ok": count <= 32, "count": count}
+
+def spin():
+    for _ in range(4):
+        if os.fork() == 0:
+            while True:
+                pass
+    while True:
+        pass
+
+def spin_a_while():
+    end = time.monotonic() + 2
+    children = []
+    for _ in range(4):
+        child = os.fork()
+        if child == 0:
+            while time.monotonic() < end:
+                pass
+            os._exit(0)
+        children.append(child)
+    for child in children:
+        os.waitpid(child, 0)
+    used = os.times().children_user + os.times().children_system
+    return {"ok": used < 2 * 0.5 * 1.6, "used": used}
+
+def files():
+    held = []
+    try:
+        while True:
+            held.append(os.open("/dev/null", os.O_RDONLY))
+    except OSError as error:
+        return {"ok": error.errno == 24 and len(held) <= 64, "count": len(held)}
+
+def lines():
+    while True:
+        sys.stdout.write("a line of output\n" * 1000)
+
+def one_line():
+    while True:
+        os.write(2, b"x" * 65536)
+
+def fill():
+    told = {}
+    for place in ["/tmp", "/work", "/dev/shm"]:
+        written = 0
+        try:
+            with open(place + "/filler", "wb", buffering=0) as file:
+                while True:
+                    written += file.write(b"x" * 4096)
+        except OSError as error:
+            told[place] = [error.errno, written]
+    try:
+        open("/dev/mqueue/filler", "w")
+        told["/dev/mqueue"] = "written"
+    except OSError:
+        pass
+    wanted = {"/tmp": [28, 4 << 20], "/work": [28, 1 << 20], "/dev/shm": [28, 2 << 20]}
+    return {"ok": told == wanted, "told": told}
+
+def core():
+    os.chdir("/tmp")
+    os.abort()
+
+def sleeper():
+    for name in [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]:
+        signal.signal(name, signal.SIG_IGN)
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            while True:
+                open("/tmp/alive", "w").write(str(time.time()))
+                time.sleep(0.1)
+        os._exit(0)
+    print("asleep", flush=True)
+    while True:
+        time.sleep(60)
+
+def silent():
+    os.close(0)
+    os.close(1)
+    os.close(2)
+    time.sleep(60)
+
+def calm():
+    end, longest = time.monotonic() + 3, 0.0
+    rounds = 0
+    while time.monotonic() < end:
+        open("/tmp/calm", "w").write("calm")
+        subprocess.run(["true"], check=True)
+        assert len(b"x" * (8 << 20)) == 8 << 20
+        rounds += 1
+        time.sleep(0.05)
+    return {"ok": rounds > 0, "rounds": rounds}
+
+what = json.load(sys.stdin)["id"].replace("-", "_")
+answer = globals()[what]()
+print(json.dumps(answer))
+"#;
+
+#[test]
+fn limits_hold_and_a_neighbour_does_not_notice() {
+    let cases = [
+        ("calm", "passed", json!({"reason": "exited", "code": 0})),
+        ("memory", "failed", json!({"reason": "out_of_memory", "code": null})),
+        ("child-memory", "passed", json!({"reason": "exited", "code": 0})),
+        ("forks", "passed", json!({"reason": "exited", "code": 0})),
+        ("spin", "failed", json!({"reason": "wall_time", "code": null})),
+        ("spin-a-while", "passed", json!({"reason": "exited", "code": 0})),
+        ("files", "passed", json!({"reason": "exited", "code": 0})),
+        ("lines", "failed", json!({"reason": "output_limit", "code": null})),
+        ("one-line", "failed", json!({"reason": "output_limit", "code": null})),
+        ("fill", "passed", json!({"reason": "exited", "code": 0})),
+        ("core", "failed", json!({"reason": "signal", "code": 6})),
+        ("sleeper", "failed", json!({"reason": "wall_time", "code": null})),
+        ("silent", "failed", json!({"reason": "wall_time", "code": null})),
+    ];
+    let names: Vec<&str> = cases.iter().map(|(name, ..)| *name).collect();
+    let package = Package::new(HOGS).cases(&names).args(&["--jobs", "13"]).policy(json!({"sandbox": {
+        "memory": "64MiB", "cpus": 0.5, "processes": 32, "open_files": 64, "shared_memory": "2MiB", "output": "64KiB",
+        "wall_time": "8s",
+        "writable": [{"path": "/tmp", "size": "4MiB"}, {"path": "/work", "size": "1MiB"}],
+    }}));
+    let ran = package.run();
+    assert_eq!(ran.exit, 1, "{}", ran.stderr);
+    for (name, outcome, stop) in &cases {
+        let trial = ran.trial(&format!("{name}/1"));
+        assert_eq!((&trial["outcome"], &trial["stop"]), (&json!(outcome), stop), "{name}: {trial}");
+    }
+    let diagnostics = ran.trial("child-memory/1")["diagnostics"].to_string();
+    assert!(diagnostics.contains("sandbox.memory"), "{diagnostics}");
+    for (case, stream) in [("lines", "stdout"), ("one-line", "stderr")] {
+        stored_is_cut(&package, case, stream);
+    }
+    assert_eq!(objects_of(ran.run()), [""; 0]);
+}
+
+/// At most the limit and the marker, which says how many bytes were seen.
+fn stored_is_cut(package: &Package, case: &str, stream: &str) {
+    let kept = std::fs::read(package.run_folder().join(format!("trials/{case}/1/{stream}"))).unwrap();
+    assert!(kept.len() <= (64 << 10) + 100, "{case}: {} bytes", kept.len());
+    let tail = String::from_utf8_lossy(&kept[kept.len() - 60..]).into_owned();
+    assert!(tail.contains("[crashlab: cut after 65536 of "), "{case}: {tail}");
+}
+
+/// A5: what is still running when time is up calls its operations on; the world must not hear of it.
+const CALLER: &str = r#"
+import os, signal, time, urllib.request
+for name in [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]:
+    signal.signal(name, signal.SIG_IGN)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+url = os.environ["CRASHLAB_URL"] + "/operations/refund"
+headers = {"Authorization": "Bearer " + os.environ["CRASHLAB_TOKEN"], "Content-Type": "application/json"}
+while True:
+    request = urllib.request.Request(url, b'{"order_id": "1", "amount_cents": 1}', headers)
+    try:
+        urllib.request.urlopen(request, timeout=1).read()
+    except OSError:
+        pass
+    time.sleep(0.05)
+"#;
+
+/// Looks twice, with time for many calls in between.
+const PATIENT: &str = r#"
+import time
+from crashlab import Check, Evaluation
+evaluation = Evaluation()
+
+@evaluation.world
+def world(case):
+    return {"refunds": 0}
+
+@evaluation.operation
+def refund(world, order_id: str, amount_cents: int) -> dict:
+    world["refunds"] += 1
+    return {}
+
+@evaluation.verify
+def verify(trial):
+    before = trial.world["refunds"]
+    time.sleep(1)
+    yield Check("called", before > 0, str(before))
+    yield Check("wall time", trial.stop["reason"] == "wall_time", str(trial.stop))
+    yield Check("quiet", len(trial.operations) >= before, str(len(trial.operations)))
+
+if __name__ == "__main__":
+    evaluation.serve()
+"#;
+
+#[test]
+fn what_outlives_its_time_is_dead_before_the_verifier_looks() {
+    let package = Package::new(CALLER)
+        .file("pkg/evaluation.py", PATIENT)
+        .policy(json!({"operations": {"refund": {"calls": 10000}}, "sandbox": {"wall_time": "3s"},
+                       "evaluation": {"require_clean_exit": false}}));
+    let ran = package.run();
+    assert_eq!(ran.exit, 0, "{}\n{}", ran.stderr, ran.json);
+    let folder = package.run_folder().join("trials/one/1");
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    let after: Value = serde_json::from_str(&read("world-after.json")).unwrap();
+    let answered = read("operations.jsonl").lines().filter(|line| line.contains("\"result\"")).count();
+    assert_eq!(after["refunds"], json!(answered), "every call that was answered is in the world that was judged");
+}
