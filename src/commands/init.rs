@@ -1,14 +1,18 @@
 //! `crashlab init`: writes a small evaluation package that runs as it is. Owns its files; overwrites
-//! nothing and starts nothing.
+//! nothing, and starts git alone.
 
 use crate::cli::{Format, Global, Init};
 use crate::exit::{Exit, Refusal};
-use anyhow::{Context as _, Result};
+use crate::process::{Bounds, Environment, Program};
+use anyhow::{Context as _, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
 use serde_json::json;
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::time::Duration;
 
+/// git has little to do here.
+const GIT_TIME: Duration = Duration::from_secs(30);
 /// The target's image where none is named: it has Python, which is all that the example needs.
 const IMAGE: &str = "python:3.12-slim";
 
@@ -31,15 +35,21 @@ const FILES: [(&str, &str); 7] = [
 /// A refusal where one of the files is there already; what kept one from being written.
 pub fn init(global: &Global, args: &Init, out: &mut dyn Write) -> Result<Exit> {
     let written = write(&args.dir, args.image.as_deref())?;
+    let repository = make_repository(&args.dir)?;
     let next = format!("crashlab run {} --trust-evaluation-code", quoted(args.dir.as_str()));
     match global.format {
         Format::Json => {
-            let document = json!({"schema": "crashlab.init/1", "folder": args.dir, "files": written, "next": next});
+            let document = json!({
+                "schema": "crashlab.init/1", "folder": args.dir, "files": written, "repository": repository, "next": next,
+            });
             let _ = writeln!(out, "{document}");
         }
         _ => {
             for path in &written {
                 let _ = writeln!(out, "{}", args.dir.join(path));
+            }
+            if repository {
+                let _ = writeln!(out, "{}", args.dir.join(".git"));
             }
             let _ = writeln!(out, "\nnext: {next}");
         }
@@ -64,6 +74,28 @@ fn write(folder: &Utf8Path, image: Option<&str>) -> Result<Vec<&'static str>> {
         create(&folder.join(path), if path == "policy.json" { &policy } else { text })?;
     }
     Ok(FILES.iter().map(|(path, _)| *path).collect())
+}
+
+/// Makes a repository of the folder, unless one holds it already and does not ignore it: a snapshot of the target is what
+/// git lists. Says whether it made one.
+fn make_repository(folder: &Utf8Path) -> Result<bool> {
+    let git = |args: &[&str]| {
+        let environment = Environment::only(&["PATH", "HOME", "XDG_CONFIG_HOME"]).with("LC_ALL", "C");
+        Program::new("git", environment)
+            .args(args.iter().copied())
+            .folder(folder.as_std_path())
+            .run(&Bounds::time(GIT_TIME))
+            .context("failed to ask git, which `crashlab run` needs too")
+    };
+    let inside = git(&["rev-parse", "--is-inside-work-tree"])?.status.success();
+    if inside && !git(&["check-ignore", "--quiet", "."])?.status.success() {
+        return Ok(false);
+    }
+    let made = git(&["init", "--quiet"])?;
+    if !made.status.success() {
+        bail!("failed to make a repository of {folder}: {}", made.complaint());
+    }
+    Ok(true)
 }
 
 fn create(path: &Utf8Path, text: &str) -> Result<()> {

@@ -15,6 +15,7 @@ mod isolation;
 mod limits;
 mod network;
 mod plan;
+mod evaluation;
 mod refund_desk;
 mod resume;
 mod scope;

@@ -75,6 +75,21 @@ fn it_says_what_it_wrote_and_what_comes_next() {
 }
 
 #[test]
+fn it_makes_a_repository_where_none_holds_the_package() {
+    let (_keep, above) = folder();
+    let init = |name: &str| {
+        let output = crashlab().args(["init", name, "--format", "json"]).current_dir(&above).output().unwrap();
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        (document["repository"].clone(), above.join(name).join(".git").exists())
+    };
+    assert_eq!(init("alone"), (json!(true), true));
+    Command::new("git").args(["init", "--quiet"]).current_dir(&above).assert().success();
+    std::fs::write(above.join(".gitignore"), "ignored/\n").unwrap();
+    assert_eq!(init("inside"), (json!(false), false));
+    assert_eq!(init("ignored"), (json!(true), true));
+}
+
+#[test]
 fn it_overwrites_nothing_and_then_writes_nothing() {
     let (_keep, above) = folder();
     let root = above.join("desk");
