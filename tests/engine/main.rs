@@ -11,11 +11,12 @@
 
 mod attest;
 mod chain;
+mod evaluation;
 mod isolation;
 mod limits;
 mod network;
 mod plan;
-mod evaluation;
+mod readme;
 mod refund_desk;
 mod resume;
 mod scope;
