@@ -7,6 +7,7 @@ use crate::report::text::safe;
 use crate::report::{self, human, raw};
 use crate::results::read::{self, StoredRun};
 use crate::results::story;
+use crate::scope;
 use anyhow::{Context as _, Result};
 use camino::Utf8Path;
 use std::io::Write;
@@ -32,7 +33,9 @@ pub fn view(global: &Global, args: &View, out: &mut dyn Write) -> Result<Exit> {
 
 fn tell(global: &Global, run: &StoredRun) {
     if !run.finished && !global.quiet {
-        report::note(&format!("run {} has not come to its end: these are the trials that have", run.record.run));
+        let alive = scope::journal::is_live(&run.folder().shown()).unwrap_or(false);
+        let state = if alive { "is still running" } else { "has not come to its end" };
+        report::note(&format!("run {} {state}: what is shown are the trials that have ended", run.record.run));
     }
     run.notes.iter().for_each(|note| report::note(note));
 }

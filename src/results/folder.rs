@@ -18,6 +18,9 @@ const PRIVATE_FOLDER: Mode = Mode::RWXU;
 const PRIVATE_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
+/// How deep a removal goes: planted folders must not exhaust the stack or the descriptors.
+const DEEPEST: usize = 100;
+
 /// A folder of stored results.
 #[derive(Debug)]
 pub struct Folder {
@@ -274,6 +277,10 @@ impl Folder {
     /// # Errors
     /// What could not be removed first.
     pub fn remove(&self, name: &OsStr) -> Result<()> {
+        self.remove_below(name, 0)
+    }
+
+    fn remove_below(&self, name: &OsStr, depth: usize) -> Result<()> {
         let name = segment(name)?;
         let removing = || format!("failed to remove {}", self.below(name));
         match rustix::fs::unlinkat(&self.fd, name, AtFlags::empty()) {
@@ -281,9 +288,12 @@ impl Folder {
             Err(Errno::ISDIR | Errno::PERM) => {}
             Err(error) => return Err(error).with_context(removing),
         }
+        if depth > DEEPEST {
+            bail!("failed to remove {}: it is nested deeper than anything of crashlab's", self.below(name));
+        }
         let folder = self.folder(name)?;
         for entry in folder.entries()? {
-            folder.remove(&entry.name)?;
+            folder.remove_below(&entry.name, depth + 1)?;
         }
         rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR).with_context(removing)
     }
@@ -358,6 +368,18 @@ mod tests {
         assert_eq!(std::fs::read(outside.join("secret")).unwrap(), b"host");
         assert_eq!(folder.read("file", 100).unwrap().unwrap(), b"ours");
         assert!(!outside.join("new").exists());
+    }
+
+    #[test]
+    fn what_is_nested_without_end_is_not_removed_and_does_no_harm() {
+        let (_scratch, folder) = scratch();
+        let deep: PathBuf = std::iter::repeat_n("a", 400).collect();
+        std::fs::create_dir_all(folder.path().join(&deep)).unwrap();
+        let error = folder.remove(OsStr::new("a")).unwrap_err().to_string();
+        assert!(error.contains("deeper"), "{error}");
+        folder.make("b").unwrap().make("c").unwrap().write_new("f", b"x").unwrap();
+        folder.remove(OsStr::new("b")).unwrap();
+        assert!(folder.is_missing("b").unwrap());
     }
 
     #[test]

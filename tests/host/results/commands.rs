@@ -266,6 +266,10 @@ fn an_unfinished_run_is_shown_and_told_apart() {
     assert_eq!(exit, 0);
     assert!(stdout.contains("interrupted") && stdout.contains("1 passed, 1 failed"), "{stdout}");
     assert!(stderr.contains("has not come to its end"), "{stderr}");
+    let journal = crashlab::scope::journal::Journal::create(&scratch.results.join("runs").join(RUN)).unwrap();
+    let (_, _, stderr) = run(&scratch.results, &["view", RUN]);
+    assert!(stderr.contains("is still running"), "{stderr}");
+    drop(journal);
     let (_, stdout, _) = run(&scratch.results, &["list", "--format", "json"]);
     let listed: Value = serde_json::from_str(&stdout).unwrap();
     assert_eq!((&listed[0]["run"], &listed[0]["outcome"]), (&json!(RUN), &json!("interrupted")));
