@@ -89,7 +89,7 @@ pub fn accept(args: &cli::Run, stop: &Interrupt) -> Result<Accepted> {
     let trials = sharded(planned(cases, repeat), args.shard.as_deref())?;
     let target_named = named.target.as_ref().unwrap_or(&policy.target.source).to_string();
     let target = named.target.clone().unwrap_or_else(|| package.root.join(&policy.target.source));
-    snapshot::list(&snapshot_source(&target, &policy))?;
+    snapshot::list(&snapshot_source(&target, &package, &policy))?;
     let sdk = sdk_folder()?;
     let introduced = introduce(&policy, &package, args, &sdk, stop)?;
     let secrets = evaluation::secrets(&policy, &introduced.declared, &package.root)?;
@@ -141,8 +141,18 @@ fn sdk_folder() -> Result<tempfile::TempDir> {
 }
 
 /// What the snapshot is taken of.
-pub fn snapshot_source<'a>(target: &'a camino::Utf8Path, policy: &'a Policy) -> snapshot::Source<'a> {
-    snapshot::Source { source: target, files: &policy.target.files, limits: policy.target.limits }
+pub fn snapshot_source<'a>(
+    target: &'a camino::Utf8Path,
+    package: &'a Package,
+    policy: &'a Policy,
+) -> snapshot::Source<'a> {
+    let target_rule = &policy.target;
+    snapshot::Source {
+        source: target,
+        package: Some(&package.root),
+        files: &target_rule.files,
+        limits: target_rule.limits,
+    }
 }
 
 /// In case, then repetition order.

@@ -62,7 +62,11 @@ pub fn provision<'a>(
 ) -> Result<Lab<'a>> {
     let folder = scope.folder().join("snapshot");
     std::fs::create_dir(&folder).with_context(|| format!("failed to make {folder}"))?;
-    let snapshot = snapshot::take(&snapshot_source(&accepted.target, &accepted.policy), &folder, &accepted.stop)?;
+    let snapshot = snapshot::take(
+        &snapshot_source(&accepted.target, &accepted.package, &accepted.policy),
+        &folder,
+        &accepted.stop,
+    )?;
     super::resume::check_snapshot(accepted, &snapshot.digest)?;
     progress.warn_all(&snapshot.warnings);
     record.target = Some(record::target(accepted, &snapshot));

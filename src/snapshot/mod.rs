@@ -33,6 +33,9 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 pub struct Source<'a> {
     /// The target's folder, anywhere in a git repository.
     pub source: &'a Utf8Path,
+    /// The evaluation package: where it lies inside the target's folder, nothing of it is taken (the world and the verifier
+    /// never enter a sandbox).
+    pub package: Option<&'a Utf8Path>,
     /// The policy's globs, in order: the last one that fits decides, a leading `!` takes out.
     pub files: &'a [String],
     /// The policy's bounds.
@@ -150,6 +153,9 @@ fn plan(source: &Source<'_>, stop: &Interrupt) -> Result<Plan> {
     }
     let selection = Selection::new(source.files)?;
     let mut listing = listing::list(&root, stop)?;
+    if let Some(package) = source.package {
+        leave_out(package, &root, &mut listing)?;
+    }
     let scan = scan::scan(&root, &listing, &selection)?;
     refuse_empty(&root, &listing, &scan)?;
     scan::refuse_leaving(&scan.found)?;
@@ -167,6 +173,26 @@ fn plan(source: &Source<'_>, stop: &Interrupt) -> Result<Plan> {
     warn(&mut warnings, credentials(true), "tracked by git and named like a credential: the target can read it");
     warn(&mut warnings, credentials(false), &format!("not ignored by git and named like a credential: {ignore}"));
     Ok(Plan { root, listing, scan, warnings })
+}
+
+/// Takes the evaluation package out of the list, where it lies in the target's folder.
+fn leave_out(package: &Utf8Path, root: &Utf8Path, listing: &mut Listing) -> Result<()> {
+    let package = package.canonicalize_utf8().with_context(|| format!("failed to resolve {package}"))?;
+    let Ok(inside) = package.strip_prefix(root) else { return Ok(()) };
+    if inside.as_str().is_empty() {
+        return Err(Refusal::new("the target's folder is the evaluation package itself, which never enters a sandbox")
+            .at(root.as_str())
+            .hint("name the agent's own folder with --target, or put the agent into the package's folder target")
+            .into());
+    }
+    let below = format!("{inside}/");
+    let before = listing.paths.len();
+    listing.paths.retain(|listed| !listed.path.starts_with(below.as_bytes()));
+    listing.differing.retain(|path| !path.starts_with(below.as_bytes()));
+    if listing.paths.len() < before {
+        listing.warnings.push(format!("the evaluation package {inside} lies in the target's folder: left out"));
+    }
+    Ok(())
 }
 
 fn warn<'a>(warnings: &mut Vec<String>, paths: impl Iterator<Item = &'a [u8]>, what: &str) {

@@ -45,7 +45,7 @@ fn examine(named: &Evaluation, stop: &Interrupt) -> Result<Report> {
     }
     let cases = policy::load_cases(&package.root, &policy)?;
     let target = named.target.clone().unwrap_or_else(|| package.root.join(&policy.target.source));
-    let contents = look_at_target(&target, &policy)?;
+    let contents = look_at_target(&target, &package, &policy)?;
     let declared = if trust == Trust::No { None } else { Some(introduce(named, &policy, &package, stop)?) };
     let secrets = secrets(&policy, declared.as_ref(), &package.root)?;
     let env_files = dotenv::find(&[package.root.clone(), target.clone()])?;
@@ -53,14 +53,15 @@ fn examine(named: &Evaluation, stop: &Interrupt) -> Result<Report> {
 }
 
 /// What of the target would reach the sandbox; the Dockerfile must be among it.
-fn look_at_target(target: &Utf8Path, policy: &Policy) -> Result<Contents> {
+fn look_at_target(target: &Utf8Path, package: &Package, policy: &Policy) -> Result<Contents> {
     if !target.is_dir() {
         return Err(Refusal::new(format!("there is no folder {target} to take the target from"))
             .at("policy.json#/target/source")
             .hint("name the agent's folder with --target DIR")
             .into());
     }
-    let source = snapshot::Source { source: target, files: &policy.target.files, limits: policy.target.limits };
+    let (files, limits) = (&policy.target.files, policy.target.limits);
+    let source = snapshot::Source { source: target, package: Some(&package.root), files, limits };
     let contents = snapshot::list(&source)?;
     if let ImageSource::Build(rule) = &policy.target.image
         && !contents.files.iter().any(|(path, _)| path == rule.dockerfile.as_bytes())

@@ -74,11 +74,22 @@ impl Repository {
 
     /// A snapshot of a folder of it, below its own private folder.
     pub fn taken(&self, source: &Utf8Path, globs: &[&str], limits: SnapshotLimits) -> anyhow::Result<Taken> {
+        self.taken_beside(None, source, globs, limits)
+    }
+
+    /// The same, where the evaluation package is known.
+    pub fn taken_beside(
+        &self,
+        package: Option<&Utf8Path>,
+        source: &Utf8Path,
+        globs: &[&str],
+        limits: SnapshotLimits,
+    ) -> anyhow::Result<Taken> {
         let keep = tempfile::tempdir().unwrap();
         std::fs::set_permissions(keep.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
         let into = Utf8PathBuf::from_path_buf(keep.path().to_owned()).unwrap();
         let files: Vec<String> = globs.iter().map(|glob| (*glob).to_owned()).collect();
-        let snapshot = snapshot::take(&Source { source, files: &files, limits }, &into, &Interrupt::never())?;
+        let snapshot = snapshot::take(&Source { source, package, files: &files, limits }, &into, &Interrupt::never())?;
         Ok(Taken { snapshot, _keep: keep })
     }
 }

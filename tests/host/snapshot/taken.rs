@@ -141,3 +141,24 @@ fn the_globs_of_the_policy_narrow_it() {
         assert!(taken.warnings.is_empty(), "{:?}", taken.warnings);
     }
 }
+
+#[test]
+fn an_evaluation_package_inside_the_target_never_enters() {
+    let it = Repository::new();
+    for path in ["agent.py", "evals/desk/cases.jsonl", "evals/desk/target/a", "evals/desk.md", "evals/other/x"] {
+        it.write(path, "x");
+    }
+    it.commit();
+    it.write("evals/desk/evaluation.py", "changed, but not the target");
+    let package = it.root.join("evals/desk");
+    let taken = it.taken_beside(Some(&package), &it.root, &["**"], WIDE).unwrap();
+    assert_eq!(taken.names(), ["agent.py", "evals/desk.md", "evals/other/x"]);
+    assert!(taken.warned().contains("the evaluation package evals/desk lies in the target's folder: left out"));
+    assert!(!taken.dirty);
+    // Its own target is one, and so is what lies beside it.
+    let own = it.taken_beside(Some(&package), &package.join("target"), &["**"], WIDE).unwrap();
+    assert_eq!((own.names(), own.warnings.len()), (vec!["a".to_owned()], 0));
+    assert!(
+        refusal(it.taken_beside(Some(&package), &package, &["**"], WIDE)).message.contains("evaluation package itself")
+    );
+}
