@@ -7,10 +7,12 @@ use crate::cli::{Color, Format, Global};
 use crate::ids::{RunId, TrialId};
 use crate::redact::Redactor;
 use crate::report::events::{Event, Events};
-use crate::results::record::{RunRecord, TrialRecord};
+use crate::report::text::{money, safe_lines};
+use crate::results::record::{RunRecord, TrialRecord, Usage};
 use crate::scope::{Cleanup, Leftover};
 use crate::verdict::Outcome;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::fmt;
 use std::io::{IsTerminal as _, Write as _};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -20,8 +22,45 @@ pub struct Progress {
     quiet: bool,
     bar: ProgressBar,
     redactor: Redactor,
-    counts: Mutex<[u64; 3]>,
+    standing: Mutex<Standing>,
     events: Events,
+}
+
+/// How far the run has come.
+#[derive(Default)]
+struct Standing {
+    running: u64,
+    passed: u64,
+    failed: u64,
+    other: u64,
+    usage: Usage,
+}
+
+impl Standing {
+    /// An attempt is over.
+    fn spent(&mut self, record: &TrialRecord) {
+        self.running = self.running.saturating_sub(1);
+        self.usage = self.usage.plus(&record.usage);
+    }
+
+    fn add(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Passed => self.passed += 1,
+            Outcome::Failed => self.failed += 1,
+            Outcome::Uncertain | Outcome::NotRun => self.other += 1,
+        }
+    }
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { running, passed, failed, other, usage } = self;
+        write!(f, "{running} running, {passed} passed, {failed} failed, {other} not measured")?;
+        if usage.requests > 0 {
+            write!(f, ", {}", money(usage.cost_usd))?;
+        }
+        Ok(())
+    }
 }
 
 impl Progress {
@@ -39,7 +78,8 @@ impl Progress {
             Format::Jsonl => Events::stdout(run.clone()),
             _ => Events::silent(run.clone()),
         };
-        let progress = Self { quiet: global.quiet, bar, redactor: redactor.clone(), counts: Mutex::default(), events };
+        let progress =
+            Self { quiet: global.quiet, bar, redactor: redactor.clone(), standing: Mutex::default(), events };
         let (name, trials) = (accepted.policy.name.as_str(), accepted.trials.len() as u64);
         progress.tell(&Event::RunStarted { name, trials, jobs: accepted.jobs, path });
         progress.say(&format!("run {run}: {} trials, {} at a time", accepted.trials.len(), accepted.jobs));
@@ -72,21 +112,17 @@ impl Progress {
     /// An attempt at a trial begins.
     pub fn started(&self, id: &TrialId) {
         self.tell(&Event::TrialStarted { trial: &id.to_string() });
+        self.stand(|standing| standing.running += 1);
     }
 
     /// A trial is over.
     pub fn trial(&self, record: &TrialRecord) {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        match record.outcome {
-            Outcome::Passed => counts[0] += 1,
-            Outcome::Failed => counts[1] += 1,
-            Outcome::Uncertain | Outcome::NotRun => counts[2] += 1,
-        }
-        let [passed, failed, other] = *counts;
-        drop(counts);
         self.tell(&Event::finished(record));
         self.bar.inc(1);
-        self.bar.set_message(format!("{passed} passed, {failed} failed, {other} not measured"));
+        self.stand(|standing| {
+            standing.spent(record);
+            standing.add(record.outcome);
+        });
         let mut line = format!("{:>9}  {}", record.outcome.as_str(), record.trial);
         if let Some(reason) = record.reason {
             line = format!("{line}  ({}: {})", reason.as_str(), record.diagnostics.first().map_or("", String::as_str));
@@ -97,6 +133,7 @@ impl Progress {
     /// An uncertain trial is tried again.
     pub fn retry(&self, record: &TrialRecord) {
         self.tell(&Event::finished(record));
+        self.stand(|standing| standing.spent(record));
         self.say(&format!("    again  {} (attempt {} was uncertain)", record.trial, record.attempt));
     }
 
@@ -129,6 +166,12 @@ impl Progress {
         self.tell(&Event::end(record));
     }
 
+    fn stand(&self, change: impl FnOnce(&mut Standing)) {
+        let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut standing);
+        self.bar.set_message(standing.to_string());
+    }
+
     fn tell(&self, event: &Event<'_>) {
         if let Err(error) = self.events.tell(event) {
             // A full disk behind standard output must not end a run: its clean-up and its record still come.
@@ -143,7 +186,7 @@ impl Progress {
     }
 
     fn line(&self, text: &str) {
-        let text = neutral(&self.redactor.text("standard error", text));
+        let text = safe_lines(&self.redactor.text("standard error", text)).join("\n");
         if self.bar.is_hidden() {
             // A closed standard error must not end a run.
             let _ = writeln!(std::io::stderr(), "{text}");
@@ -153,8 +196,19 @@ impl Progress {
     }
 }
 
-/// Without control characters: nothing that a target says may move the cursor or set a title.
-fn neutral(text: &str) -> String {
-    let safe = |c: char| if c.is_control() && c != '\n' { c.escape_default().to_string() } else { c.to_string() };
-    text.chars().map(safe).collect()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_standing_counts_attempts_that_run_and_what_they_cost_retried_ones_too() {
+        let mut record = TrialRecord::not_run(&"a/1".parse().unwrap());
+        (record.usage.requests, record.usage.cost_usd) = (2, Some(0.01));
+        let mut standing = Standing { running: 3, ..Standing::default() };
+        assert_eq!(standing.to_string(), "3 running, 0 passed, 0 failed, 0 not measured");
+        standing.spent(&record);
+        standing.spent(&record);
+        standing.add(Outcome::Passed);
+        assert_eq!(standing.to_string(), "1 running, 1 passed, 0 failed, 0 not measured, $0.0200");
+    }
 }
