@@ -3,10 +3,10 @@
 
 mod accept;
 mod attempt;
-mod doors;
+pub mod doors;
 mod lab;
 mod progress;
-mod proof;
+pub mod proof;
 mod record;
 mod resume;
 mod schedule;

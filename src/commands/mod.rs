@@ -4,6 +4,7 @@
 pub mod check;
 pub mod clean;
 pub mod compare;
+pub mod doctor;
 pub mod init;
 pub mod list;
 pub mod merge;
@@ -37,11 +38,11 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
         Command::Remove(args) => remove::remove(global, args, std::time::SystemTime::now(), out),
         Command::Compare(args) => compare::compare(global, args, out),
         Command::Merge(args) => merge::merge(global, args, out),
+        Command::Doctor(args) => doctor::doctor(global, args, &Interrupt::install()?, out),
         Command::Init(args) => init::init(global, args, out),
         Command::Schema(args) => schema::schema(args, out),
         Command::Completions(args) => completions(args.shell, out),
         Command::Man => manual(out),
-        _ => Err(Refusal::new("this command is not there yet").into()),
     }
 }
 

@@ -18,6 +18,8 @@ pub struct Engine {
     pub api: String,
     /// Of the machine that the engine runs on.
     pub os: String,
+    /// Its kernel's release: one machine with this one, or another.
+    pub kernel: String,
     /// 1 or 2.
     pub cgroup: u32,
     /// The runtime that is used where none is named.
@@ -58,6 +60,36 @@ impl Engine {
     }
 }
 
+/// Where an engine's containers really are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// On this machine, with the host's own networks.
+    Here,
+    /// On this machine, in a network namespace of its own.
+    Rootless,
+    /// In a virtual machine on this machine.
+    VirtualMachine,
+    /// On another machine.
+    Remote,
+}
+
+/// What names a virtual machine's kernel, operating system or context gives away.
+const VIRTUAL_MACHINES: [&str; 6] =
+    ["docker desktop", "desktop-linux", "linuxkit", "orbstack", "colima", "rancher-desktop"];
+
+impl Engine {
+    /// Where its containers really are, as far as it tells; whether its bridges are this host's only a try can show.
+    pub fn place(&self) -> Place {
+        let told = format!("{} {} {}", self.os, self.kernel, self.endpoint.context).to_ascii_lowercase();
+        match () {
+            () if !self.endpoint.is_local() => Place::Remote,
+            () if VIRTUAL_MACHINES.iter().any(|name| told.contains(name)) => Place::VirtualMachine,
+            () if self.security.iter().any(|option| option == "name=rootless") => Place::Rootless,
+            () => Place::Here,
+        }
+    }
+}
+
 impl Endpoint {
     /// Whether the engine's networks are this host's: only then can a target's relay reach the gateway.
     pub fn is_local(&self) -> bool {
@@ -83,6 +115,8 @@ struct Server {
 struct Info {
     #[serde(default)]
     operating_system: String,
+    #[serde(default)]
+    kernel_version: String,
     #[serde(default)]
     cgroup_version: Option<String>,
     #[serde(default)]
@@ -122,6 +156,7 @@ impl Docker {
             version: server.version,
             api: server.api_version,
             os: info.operating_system,
+            kernel: info.kernel_version,
             cgroup: info.cgroup_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(1),
             runtime: info.default_runtime,
             runtimes: info.runtimes.unwrap_or_default().into_keys().collect(),

@@ -14,7 +14,7 @@ mod network;
 
 pub use build::{BuilderState, VolumeState, builder_container, builder_volume};
 pub use container::{ContainerState, CreatedContainer};
-pub use engine::{Endpoint, Engine};
+pub use engine::{Endpoint, Engine, Place};
 pub use error::DockerError;
 pub use image::ImageState;
 pub use network::NetworkState;

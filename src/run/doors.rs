@@ -10,6 +10,7 @@ use crate::gateway::{
     nonce,
 };
 use crate::ids::{CaseId, TrialId};
+use crate::interrupt::Interrupt;
 use crate::policy::{GatewayRule, Policy, Upstream};
 use crate::redact::Redactor;
 use crate::scope::Scope;
@@ -116,13 +117,20 @@ impl Doors {
         if accepted.declarations.is_empty() {
             return Ok(None);
         }
-        let relays = RelayGround::make(scope, engine)?;
+        Self::listen(RelayGround::make(scope, engine)?, &accepted.stop).map(Some)
+    }
+
+    /// Listens on the address of the relays' bridge.
+    ///
+    /// # Errors
+    /// Where that address is not this machine's, as with an engine in a virtual machine.
+    pub fn listen(relays: RelayGround, stop: &Interrupt) -> Result<Self> {
         let host = relays.gateway_address();
         let peers = PeerRule::Subnet { network: relays.subnet.address(0), prefix: RELAYS_BITS, host };
-        let gateway = Gateway::open(SocketAddr::V4(SocketAddrV4::new(host, 0)), peers, accepted.stop.clone()).context(
+        let gateway = Gateway::open(SocketAddr::V4(SocketAddrV4::new(host, 0)), peers, stop.clone()).context(
             "the relays' bridge address is not this machine's\nhint: an engine in a virtual machine cannot be used with gateways",
         )?;
-        Ok(Some(Self { gateway, relays }))
+        Ok(Self { gateway, relays })
     }
 
     /// Where the relays reach the gateway.

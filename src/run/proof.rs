@@ -6,9 +6,11 @@ use super::doors::{Doors, Way};
 use super::lab::Lab;
 use crate::docker::Engine;
 use crate::docker::args::Attachment;
+use crate::interrupt::Interrupt;
+use crate::redact::Redactor;
 use crate::trial::attest::{self, Attestation, Surroundings};
 use crate::trial::relay::Link;
-use crate::trial::{Objects, Shortfall};
+use crate::trial::{Ground, Objects, Shortfall};
 use anyhow::{Context, Result, anyhow};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -66,7 +68,14 @@ impl Drop for Told<'_> {
 pub fn make(lab: &Lab<'_>, engine: &Engine) {
     let _told = Told(&lab.proof);
     let (mut own, mut other) = (Objects::default(), Objects::default());
-    let made = look(lab, engine, &mut own, &mut other).map_err(|error| format!("{error:#}"));
+    let stand = Stand {
+        ground: &lab.ground,
+        engine,
+        doors: lab.doors.as_ref(),
+        redactor: &lab.redactor,
+        stop: &lab.accepted.stop,
+    };
+    let made = stand.look(&mut own, &mut other).map_err(|error| format!("{error:#}"));
     if let Ok(attestation) = &made {
         let mut shortfalls = lab.shortfalls.lock().unwrap_or_else(PoisonError::into_inner);
         shortfalls.extend(attestation.shortfalls.iter().cloned());
@@ -76,58 +85,72 @@ pub fn make(lab: &Lab<'_>, engine: &Engine) {
     other.release(lab.ground.scope);
 }
 
-fn look(lab: &Lab<'_>, engine: &Engine, own: &mut Objects, other: &mut Objects) -> Result<Attestation> {
-    let environment = ["CRASHLAB_CASE", "CRASHLAB_REPETITION"].map(|name| (name.to_owned(), String::new()));
-    let blank = Surroundings {
-        network: Attachment::None,
-        relay: None,
-        neighbour: Vec::new(),
-        host: Vec::new(),
-        environment: BTreeMap::from(environment),
-    };
-    let stop = &lab.accepted.stop;
-    let Some(doors) = &lab.doors else {
-        return attest::attest(&lab.ground, engine, own, &blank, stop);
-    };
-    let (way, neighbour) = std::thread::scope(|threads| {
-        let neighbour = threads.spawn(|| doors.try_out(&lab.ground, &lab.redactor, other));
-        let way = doors.try_out(&lab.ground, &lab.redactor, own);
-        (way, neighbour.join())
-    });
-    let (way, neighbour) = (way?, neighbour.map_err(|_| anyhow!("the neighbour's thread ended early"))??);
-    let surroundings = Surroundings {
-        network: way.link.attachment(),
-        relay: Some(way.link.relay_address()),
-        neighbour: forbidden(lab, &way, &neighbour)?,
-        host: vec![doors.gateway_address()],
-        ..blank
-    };
-    attest::attest(&lab.ground, engine, own, &surroundings, stop)
+/// What a sandbox that is looked at stands on; without doors it has no network.
+pub struct Stand<'a> {
+    /// Image, policy, scope.
+    pub ground: &'a Ground<'a>,
+    /// Who runs it.
+    pub engine: &'a Engine,
+    /// The ways out, where there are any.
+    pub doors: Option<&'a Doors>,
+    /// The run's secrets.
+    pub redactor: &'a Redactor,
+    /// Ends it early.
+    pub stop: &'a Interrupt,
 }
 
-/// The neighbour's relay on either of its networks, and our own on the one that the target is not on.
-fn forbidden(lab: &Lab<'_>, way: &Way, neighbour: &Way) -> Result<Vec<std::net::SocketAddr>> {
-    let docker = lab.ground.scope.docker();
-    let states = docker.inspect_containers(&[&way.link.relay, &neighbour.link.relay])?;
-    let attached = states.iter().flat_map(|state| state.network_settings.networks.values());
-    let mut addresses = Vec::new();
-    for attached in attached.filter(|attached| !attached.address.is_empty()) {
-        let address = Link::on_port(attached.address.parse().context("a relay's address is unreadable")?);
-        if address != way.link.relay_address() {
-            addresses.push(address);
-        }
+impl Stand<'_> {
+    /// Looks at the sandbox; the objects that it took are the caller's to release.
+    ///
+    /// # Errors
+    /// Where the engine cannot run the attesting container, or a relay does not reach the gateway.
+    pub fn look(&self, own: &mut Objects, other: &mut Objects) -> Result<Attestation> {
+        let environment = ["CRASHLAB_CASE", "CRASHLAB_REPETITION"].map(|name| (name.to_owned(), String::new()));
+        let blank = Surroundings {
+            network: Attachment::None,
+            relay: None,
+            neighbour: Vec::new(),
+            host: Vec::new(),
+            environment: BTreeMap::from(environment),
+        };
+        let Some(doors) = self.doors else {
+            return attest::attest(self.ground, self.engine, own, &blank, self.stop);
+        };
+        let (way, neighbour) = std::thread::scope(|threads| {
+            let neighbour = threads.spawn(|| doors.try_out(self.ground, self.redactor, other));
+            let way = doors.try_out(self.ground, self.redactor, own);
+            (way, neighbour.join())
+        });
+        let (way, neighbour) = (way?, neighbour.map_err(|_| anyhow!("the neighbour's thread ended early"))??);
+        let surroundings = Surroundings {
+            network: way.link.attachment(),
+            relay: Some(way.link.relay_address()),
+            neighbour: self.forbidden(&way, &neighbour)?,
+            host: vec![doors.gateway_address()],
+            ..blank
+        };
+        attest::attest(self.ground, self.engine, own, &surroundings, self.stop)
     }
-    Ok(addresses)
+
+    /// The neighbour's relay on either of its networks, and our own on the one that the target is not on.
+    fn forbidden(&self, way: &Way, neighbour: &Way) -> Result<Vec<std::net::SocketAddr>> {
+        let docker = self.ground.scope.docker();
+        let states = docker.inspect_containers(&[&way.link.relay, &neighbour.link.relay])?;
+        let attached = states.iter().flat_map(|state| state.network_settings.networks.values());
+        let mut addresses = Vec::new();
+        for attached in attached.filter(|attached| !attached.address.is_empty()) {
+            let address = Link::on_port(attached.address.parse().context("a relay's address is unreadable")?);
+            if address != way.link.relay_address() {
+                addresses.push(address);
+            }
+        }
+        Ok(addresses)
+    }
 }
 
 impl Doors {
     /// A way without tokens, for the attestation: its relay is there and passes nothing that is asked of it.
-    fn try_out(
-        &self,
-        ground: &crate::trial::Ground<'_>,
-        redactor: &crate::redact::Redactor,
-        objects: &mut Objects,
-    ) -> Result<Way> {
+    fn try_out(&self, ground: &Ground<'_>, redactor: &Redactor, objects: &mut Objects) -> Result<Way> {
         let way = self.bare_way(ground, redactor, objects)?;
         way.wait_ready(self)?;
         Ok(way)

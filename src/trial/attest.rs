@@ -47,6 +47,8 @@ pub struct Attestation {
     pub attested: Map<String, Value>,
     /// What the engine does not enforce.
     pub shortfalls: Vec<Shortfall>,
+    /// Requirement by requirement, as it was asked for and as it was seen.
+    pub rows: Vec<compare::Row>,
 }
 
 /// The network that the sandbox has, and who must not be reached through it.
@@ -98,7 +100,7 @@ pub fn attest(
         Ok(report) => report,
         Err(error) => {
             shortfalls.push(Shortfall::new("attestation", "a report", format!("{:?}: {error}", exited.stop)));
-            return Ok(Attestation { attested: Map::new(), shortfalls: once(shortfalls) });
+            return Ok(Attestation { shortfalls: once(shortfalls), ..Attestation::default() });
         }
     };
     let expected = Expected {
@@ -109,7 +111,7 @@ pub fn attest(
     };
     let rows = compare::rows(&report, &expected);
     shortfalls.extend(rows.iter().filter_map(compare::Row::shortfall));
-    Ok(Attestation { attested: attested(&rows, &report, &runtime), shortfalls: once(shortfalls) })
+    Ok(Attestation { attested: attested(&rows, &report, &runtime), shortfalls: once(shortfalls), rows })
 }
 
 /// The engine's word and the program's may both name a requirement: the program's stands, being seen.

@@ -57,6 +57,11 @@ impl RelayGround {
         Ok(Self { image: image?.to_string(), network, subnet, isolated_mode })
     }
 
+    /// The id of the relay's image: a static program and nothing else.
+    pub fn image(&self) -> &str {
+        &self.image
+    }
+
     /// The address that the gateway listens on: the relays' bridge, nothing else of the host.
     pub fn gateway_address(&self) -> Ipv4Addr {
         self.subnet.address(1)

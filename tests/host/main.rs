@@ -9,6 +9,7 @@
 )]
 
 mod check;
+mod doctor;
 mod evaluation;
 mod init;
 mod policy;
