@@ -14,6 +14,7 @@ mod chain;
 mod evaluation;
 mod isolation;
 mod limits;
+mod mcp;
 mod network;
 mod plan;
 mod readme;

@@ -205,3 +205,36 @@ fn a_declared_lock_is_kept_and_one_that_pins_nothing_is_refused() {
     assert_eq!((lock.path.as_str(), lock.sha256), ("requirements.lock", Digest::of(b"# no dependencies\n")));
     assert!(package.reproducible);
 }
+
+#[test]
+fn git_hears_nothing_of_the_hosts_environment() {
+    let lab = lab();
+    git(&lab, &["init", "--quiet"]);
+    let bin = lab.outside().join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    let seen = lab.outside().join("seen");
+    let path = "/usr/local/bin:/usr/bin:/bin";
+    let script = format!("#!/bin/sh\nenv >> {seen}\necho \"ARGS=$*\" >> {seen}\nPATH='{path}' exec git \"$@\"\n");
+    std::fs::write(bin.join("git"), script).unwrap();
+    std::fs::set_permissions(bin.join("git"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    lab.write("policy.json", &json_policy());
+    lab.write("target/agent.py", "x");
+    let mut check = Command::new(assert_cmd::cargo::cargo_bin!("crashlab"));
+    check.args(["check", lab.root().as_str()]).env("PATH", format!("{bin}:{path}"));
+    for n in 0..50 {
+        check.env(format!("HOST_VARIABLE_{n}"), "host-value");
+    }
+    check.env("OPENAI_API_KEY", "host-value-of-the-key").env("GIT_DIR", "/host-value");
+    check.output().unwrap();
+    let seen = std::fs::read_to_string(seen).unwrap();
+    assert!(seen.contains("ARGS=") && seen.contains("ls-files"), "git was not asked: {seen}");
+    assert!(!seen.contains("host-value"), "{seen}");
+}
+
+fn json_policy() -> String {
+    serde_json::json!({
+        "version": 1, "name": "lab", "target": {"image": {"reference": "x:1"}, "command": ["true"]},
+        "evaluation": {"command": ["python3", "evaluation.py"]},
+    })
+    .to_string()
+}
