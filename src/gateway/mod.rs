@@ -178,7 +178,12 @@ impl Gateway {
                     None => continue,
                 },
             };
-            self.shared.ring.add(bound.token.clone(), auth, Opens { trial: Arc::clone(trial), door });
+            let opens = Opens { trial: Arc::clone(trial), door };
+            // SDKs change how they present a key (Anthropic's sends a bearer now): it opens the same door.
+            if auth != Auth::Bearer {
+                self.shared.ring.add(bound.token.clone(), Auth::Bearer, opens.clone());
+            }
+            self.shared.ring.add(bound.token.clone(), auth, opens);
         }
     }
 }

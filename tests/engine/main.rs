@@ -21,4 +21,5 @@ mod readme;
 mod refund_desk;
 mod resume;
 mod scope;
+mod sdks;
 mod support;

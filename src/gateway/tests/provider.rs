@@ -165,7 +165,7 @@ fn each_way_to_present_the_key_has_its_own_header() {
         ("api-key", format!("api-key: {SECRET}")),
         ("x-goog-api-key", format!("x-goog-api-key: {SECRET}")),
     ] {
-        let stub = Stub::new(vec![json_answer(&json!({"data": []}))]);
+        let stub = Stub::new((0..2).map(|_| json_answer(&json!({"data": []}))).collect());
         let gateway = gateway();
         let mut setting = stub.setting();
         setting.gateway["auth"] = json!(auth);
@@ -177,6 +177,14 @@ fn each_way_to_present_the_key_has_its_own_header() {
         assert!(answer.starts_with("HTTP/1.1 200"), "{auth}: {answer}");
         let request = stub.request();
         assert!(request.lines().any(|line| line == wanted) && !request.contains(token), "{request}");
+        // An SDK may present a bearer where it presented another header before.
+        let bearer = format!("GET /v1/models HTTP/1.1\r\nHost: g\r\nAuthorization: Bearer {token}\r\n\r\n");
+        let other = if auth == "api-key" { "x-api-key" } else { "api-key" };
+        let foreign = format!("GET /v1/models HTTP/1.1\r\nHost: g\r\n{other}: {token}\r\n\r\n");
+        assert!(
+            bench.raw(bearer.as_bytes()).starts_with("HTTP/1.1 200")
+                && bench.raw(foreign.as_bytes()).starts_with("HTTP/1.1 401")
+        );
     }
 }
 

@@ -1,0 +1,222 @@
+"""Each provider's SDK as an agent uses it. Prints what each call came to; an exception is what it came to, too."""
+import asyncio
+import json
+import os
+import sys
+import time
+
+sys.path.insert(0, "/target/sdks")
+
+import anthropic
+import openai
+from google import genai
+
+results = {}
+
+
+def call(name):
+    def run(work):
+        begun = time.monotonic()
+        try:
+            results[name] = work()
+        except Exception as error:
+            body = getattr(error, "body", None) or getattr(error, "details", None)
+            results[name] = {"error": type(error).__name__, "status": getattr(error, "status_code", getattr(error, "code", None)), "body": body, "text": str(error)[:600]}
+        print(name, round(time.monotonic() - begun, 2), file=sys.stderr)
+    return run
+
+
+TOOL = {"type": "function", "function": {"name": "refund", "parameters": {"type": "object", "properties": {"order": {"type": "string"}}}}}
+USER = [{"role": "user", "content": "hi"}]
+client = openai.OpenAI()
+
+
+@call("openai chat")
+def _():
+    answer = client.chat.completions.create(model="gpt-5-mini", messages=USER)
+    return [answer.choices[0].message.content, answer.usage.total_tokens]
+
+
+@call("openai tools")
+def _():
+    answer = client.chat.completions.create(model="gpt-5-mini", messages=USER, tools=[TOOL])
+    return answer.choices[0].message.tool_calls[0].function.name
+
+
+@call("openai stream")
+def _():
+    stream = client.chat.completions.create(model="gpt-5-mini", messages=USER, stream=True)
+    # An agent that indexes into each chunk's choices.
+    chunks = [(chunk.choices[0].delta.content, "usage" in chunk.model_fields_set) for chunk in stream]
+    return ["".join(text or "" for text, _ in chunks), any(has for _, has in chunks)]
+
+
+@call("openai stream with usage")
+def _():
+    stream = client.chat.completions.create(model="gpt-5-mini", messages=USER, stream=True, stream_options={"include_usage": True})
+    last = list(stream)[-1]
+    return [len(last.choices), last.usage.total_tokens]
+
+
+@call("openai async stream")
+def _():
+    async def main():
+        async with openai.AsyncOpenAI() as client:
+            async def one():
+                stream = await client.chat.completions.create(model="gpt-5-mini", messages=USER, stream=True)
+                return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+            return await asyncio.gather(*[one() for _ in range(5)])
+    return asyncio.run(main())
+
+
+@call("openai response")
+def _():
+    answer = client.responses.create(model="gpt-5-mini", input="hi")
+    return [answer.output_text, answer.usage.total_tokens]
+
+
+@call("openai response stream")
+def _():
+    with client.responses.stream(model="gpt-5-mini", input="hi") as stream:
+        deltas = [event.delta for event in stream if event.type == "response.output_text.delta"]
+        return ["".join(deltas), stream.get_final_response().usage.total_tokens]
+
+
+@call("openai models")
+def _():
+    return [model.id for model in client.models.list()]
+
+
+@call("openai retry")
+def _():
+    return client.chat.completions.create(model="gpt-5-mini", messages=[{"role": "user", "content": "busy at first"}]).choices[0].message.content
+
+
+@call("openai cut")
+def _():
+    stream = client.chat.completions.create(model="gpt-5-mini", messages=[{"role": "user", "content": "cut"}], stream=True)
+    return len(list(stream))
+
+
+@call("openai other model")
+def _():
+    return client.chat.completions.create(model="o1", messages=USER)
+
+
+@call("openai web search")
+def _():
+    return client.responses.create(model="gpt-5-mini", input="hi", tools=[{"type": "web_search"}])
+
+
+@call("openai base without v1")
+def _():
+    base = os.environ["OPENAI_BASE_URL"].removesuffix("/v1")
+    return openai.OpenAI(base_url=base).chat.completions.create(model="gpt-5-mini", messages=USER)
+
+
+@call("openai bad token")
+def _():
+    return openai.OpenAI(api_key="crashlab_" + "0" * 64).chat.completions.create(model="gpt-5-mini", messages=USER)
+
+
+claude = anthropic.Anthropic()
+ASK = {"model": "claude-sonnet-5", "max_tokens": 100, "messages": USER}
+
+
+@call("anthropic message")
+def _():
+    answer = claude.messages.create(**ASK)
+    return [answer.content[0].text, answer.usage.output_tokens]
+
+
+@call("anthropic stream")
+def _():
+    with claude.messages.stream(**ASK) as stream:
+        return ["".join(stream.text_stream), stream.get_final_message().usage.output_tokens]
+
+
+@call("anthropic async")
+def _():
+    async def main():
+        async with anthropic.AsyncAnthropic() as claude:
+            return (await claude.messages.create(**ASK)).content[0].text
+    return asyncio.run(main())
+
+
+@call("anthropic beta")
+def _():
+    return claude.beta.messages.create(**ASK, betas=["interleaved-thinking-2025-05-14"]).content[0].text
+
+
+@call("anthropic count")
+def _():
+    return claude.messages.count_tokens(model="claude-sonnet-5", messages=USER).input_tokens
+
+
+@call("anthropic models")
+def _():
+    return [model.id for model in claude.models.list()]
+
+
+@call("anthropic error in a stream")
+def _():
+    with claude.messages.stream(**{**ASK, "messages": [{"role": "user", "content": "error"}]}) as stream:
+        return "".join(stream.text_stream)
+
+
+@call("anthropic web fetch")
+def _():
+    return claude.messages.create(**ASK, tools=[{"type": "web_fetch_20250910", "name": "web_fetch"}])
+
+
+gemini = genai.Client()
+
+
+@call("gemini content")
+def _():
+    answer = gemini.models.generate_content(model="gemini-2.5-flash", contents="hi")
+    return [answer.text, answer.usage_metadata.total_token_count]
+
+
+@call("gemini stream")
+def _():
+    return "".join(chunk.text or "" for chunk in gemini.models.generate_content_stream(model="gemini-2.5-flash", contents="hi"))
+
+
+@call("gemini count")
+def _():
+    return gemini.models.count_tokens(model="gemini-2.5-flash", contents="hi").total_tokens
+
+
+@call("gemini search")
+def _():
+    return gemini.models.generate_content(model="gemini-2.5-flash", contents="hi", config={"tools": [{"google_search": {}}]})
+
+
+azure = openai.AzureOpenAI(api_version="2024-10-21")
+
+
+@call("azure chat")
+def _():
+    return azure.chat.completions.create(model="my-deployment", messages=USER).choices[0].message.content
+
+
+@call("azure other deployment")
+def _():
+    return azure.chat.completions.create(model="another", messages=USER)
+
+
+router = openai.OpenAI(api_key=os.environ["OPENROUTER_API_KEY"], base_url=os.environ["OPENROUTER_BASE_URL"])
+
+
+@call("openrouter chat")
+def _():
+    return router.chat.completions.create(model="openai/gpt-5", messages=USER).choices[0].message.content
+
+
+@call("openrouter online")
+def _():
+    return router.chat.completions.create(model="openai/gpt-5:online", messages=USER)
+
+
+print(json.dumps({"ok": True, "results": results}, default=str))
