@@ -4,7 +4,7 @@
 use crate::report::human::{outcome_words, run_tone, tokens, tone};
 use crate::report::look::{Look, Tone};
 use crate::report::table::{Cell, Column, Table};
-use crate::report::text::{count, duration, fit, money, percent, plural, safe, width, wrap};
+use crate::report::text::{count, duration, fit, money, percent, plural, safe, safe_lines, width, wrap};
 use crate::results::record::{CaseRecord, Kept, RunRecord, TrialRecord};
 use crate::results::story::moment;
 use crate::verdict::Outcome;
@@ -149,8 +149,11 @@ fn trials(record: &RunRecord, look: &Look, out: &mut dyn Write) -> Result<()> {
     let wanted = |trial: &&TrialRecord| all || matches!(trial.outcome, Outcome::Failed | Outcome::Uncertain);
     let shown: Vec<&TrialRecord> = record.trials.iter().filter(wanted).collect();
     let widest = shown.iter().take(MOST).map(|trial| width(&safe(&trial.trial))).max().unwrap_or(0);
-    for trial in shown.iter().take(MOST) {
-        write_lines(&trial_lines(trial, widest, look), out)?;
+    for (index, trial) in shown.iter().take(MOST).enumerate() {
+        // A run that could not be provisioned would say the same of each trial.
+        let before = index.checked_sub(1).and_then(|index| shown.get(index));
+        let as_before = before.is_some_and(|before| before.diagnostics == trial.diagnostics);
+        write_lines(&trial_lines(trial, as_before, widest, look), out)?;
     }
     if shown.len() > MOST {
         let more = plural((shown.len() - MOST) as u64, "more trial");
@@ -159,7 +162,7 @@ fn trials(record: &RunRecord, look: &Look, out: &mut dyn Write) -> Result<()> {
     if shown.is_empty() { Ok(()) } else { writeln!(out).context("failed to write") }
 }
 
-fn trial_lines(trial: &TrialRecord, widest: usize, look: &Look) -> Vec<String> {
+fn trial_lines(trial: &TrialRecord, as_before: bool, widest: usize, look: &Look) -> Vec<String> {
     let name = safe(&trial.trial);
     let name = fit(&name, widest.min(look.width / 2));
     let pad = " ".repeat(widest.min(look.width / 2).saturating_sub(width(&name)));
@@ -181,12 +184,19 @@ fn trial_lines(trial: &TrialRecord, widest: usize, look: &Look) -> Vec<String> {
             wrap(&text, look.width - 4).iter().take(4).map(|line| format!("{indent}{}", look.paint(Tone::Bad, line))),
         );
     }
-    for words in &trial.diagnostics {
-        lines.extend(
-            wrap(&format!("! {}", safe(words)), look.width - 4).iter().take(3).map(|line| format!("{indent}{line}")),
-        );
+    if as_before && !trial.diagnostics.is_empty() {
+        lines.push(format!("{indent}! as above"));
+    } else {
+        lines.extend(trial.diagnostics.iter().flat_map(|words| diagnostic(words, look)));
     }
     lines
+}
+
+/// A diagnostic's first lines.
+fn diagnostic(words: &str, look: &Look) -> Vec<String> {
+    let lines = safe_lines(words);
+    let wrapped = lines.iter().flat_map(|line| wrap(line, look.width.saturating_sub(6)));
+    wrapped.take(3).zip(["! ", "  ", "  "]).map(|(line, sign)| format!("    {sign}{line}")).collect()
 }
 
 /// Stop, duration, requests, tokens, cost.

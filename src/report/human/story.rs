@@ -78,8 +78,8 @@ impl Page<'_> {
         if !facts.is_empty() {
             self.push(Tone::Faint, 0, &facts.join(", "));
         }
-        for words in &trial.diagnostics {
-            self.push(Tone::Doubt, 0, &format!("! {}", safe(words)));
+        for line in trial.diagnostics.iter().flat_map(|words| safe_lines(&format!("! {words}"))) {
+            self.push(Tone::Doubt, 0, &line);
         }
     }
 

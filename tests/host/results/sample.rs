@@ -243,6 +243,9 @@ pub fn demo(results: &Utf8Path, run: &str) -> RunRecord {
     let mut trials = trials("double-refund", "fpp");
     trials.extend(self::trials("polite-refusal", "ppp"));
     trials.extend(self::trials("slow-lookup", "uun"));
+    for trial in trials.iter_mut().filter(|trial| trial.outcome == Outcome::Uncertain) {
+        trial.diagnostics = vec!["the provider cut the stream\nafter 3 events\u{1b}[2J".to_owned()];
+    }
     let mut drilled = trial("double-refund@flaky/1", Outcome::Failed);
     drilled.stop = Some(Stop { reason: StopReason::WallTime, code: None });
     drilled.faults = vec![fault()];
