@@ -39,6 +39,16 @@ fn hint_for(requirement: &str) -> Option<&'static str> {
         "cpus" => "the kernel needs the cpu controller with CFS bandwidth control, delegated to the engine",
         "processes" => "the kernel needs the pids controller, delegated to the engine",
         "seccomp" => "the engine must run with its default seccomp profile",
+        "host_reach" | "neighbour_reach" | "outside_reach" => {
+            "the engine does not keep internal networks apart: it needs its own firewall rules (dockerd without --iptables=false)"
+        }
+        "name_resolution" => {
+            "the engine passes names on from internal networks (CVE-2024-29018): use 23.0.11, 25.0.5, 26.0.0 or later"
+        }
+        "relay_reach" => "a firewall of the host stands between containers of one network (bridge-nf-call-iptables)",
+        "environment" => {
+            "the docker client or a daemon plugin adds variables of its own: see proxies in its config.json"
+        }
         "engine_warning" => "see what the engine cannot do with: crashlab doctor",
         _ => return None,
     })

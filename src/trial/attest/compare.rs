@@ -357,3 +357,137 @@ fn names(report: &Report, names: &[String]) -> Option<String> {
         .collect();
     Some(if resolved.is_empty() { "fails".to_owned() } else { resolved.join(", ") })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::docker::args::ContainerBounds;
+    use serde_json::{Value, json};
+
+    fn spec(network: Attachment) -> ContainerSpec {
+        ContainerSpec {
+            name: String::new(),
+            labels: BTreeMap::new(),
+            image: String::new(),
+            command: Vec::new(),
+            interactive: false,
+            terminal: false,
+            user: (65534, 65534),
+            host_name: "target".to_owned(),
+            folder: None,
+            bounds: ContainerBounds {
+                memory: (64 << 20) + 1,
+                milli_cpus: 500,
+                processes: 64,
+                open_files: 128,
+                shared_memory: 4097,
+            },
+            writable: vec![Tmpfs { path: "/tmp".to_owned(), size: 4097, exec: false }],
+            read_only: vec![("/host".to_owned(), "/target".to_owned())],
+            environment: BTreeMap::from([("HOME".to_owned(), "/tmp".to_owned())]),
+            environment_file: None,
+            network,
+            runtime: None,
+        }
+    }
+
+    /// What the program tells of that container where everything holds, on a kernel with version 2 control groups.
+    fn report() -> Value {
+        let zero = "0000000000000000";
+        let read_only = |path: &str| json!({"path": path, "type": "overlay", "options": "ro", "write": "read-only file system", "exec": null});
+        let place = |path: &str, size: u64| {
+            json!({"path": path, "type": "tmpfs", "options": "rw,nosuid,nodev,noexec", "size": size, "write": "written",
+                   "exec": "permission denied"})
+        };
+        json!({
+            "identity": {"uid": "65534\t65534\t65534\t65534", "gid": "65534\t65534\t65534\t65534", "groups": "",
+                "inheritable": zero, "permitted": zero, "effective": zero, "bounding": zero, "ambient": zero,
+                "no_new_privileges": "1", "seccomp": "2", "seccomp_filters": "1", "security_label": null, "home": "/tmp"},
+            "limits": {"open_files": "128:128", "core_size": "0:0", "message_queues": "0:0"},
+            "cgroup": {"version": 2, "memory": "67108864", "swap": "0", "cpu_quota": "50000", "cpu_period": "100000", "processes": "64"},
+            "namespaces": {"own_number": 7, "first_process": "docker-init", "processes": 2, "users": null, "host_name": "target",
+                "kernel": "6", "kernel_version": null},
+            "environment": ["HOME", "HOSTNAME", "PATH"],
+            "places": [read_only("/"), read_only("/target"), place("/tmp", 8192), place("/dev/shm", 8192)],
+            "open_paths": [], "devices": ["null character", "tty character"], "present": [],
+            "network": {"interfaces": ["lo"], "addresses": ["127.0.0.1", "::1 dev lo"], "routes": [], "resolvers": []},
+            "answers": [
+                {"tcp": "172.17.0.1:4000", "outcome": "unreachable", "heard": null},
+                {"tcp": "198.51.100.1:80", "outcome": "silent", "heard": null},
+                {"name": "example.com", "server": "127.0.0.11:53", "outcome": "code 2"},
+            ],
+        })
+    }
+
+    fn questions() -> Questions {
+        Questions {
+            host: vec!["172.17.0.1:4000".parse().unwrap(), "[fe80::1]:4001".parse().unwrap()],
+            outside: vec!["198.51.100.1:80".parse().unwrap()],
+            names: vec!["example.com".to_owned()],
+            word: "a word".to_owned(),
+            ..Questions::default()
+        }
+    }
+
+    fn red(report: &Value, spec: &ContainerSpec, questions: &Questions, profile: &str) -> Vec<String> {
+        let report: Report = serde_json::from_value(report.clone()).unwrap();
+        let expected = Expected { spec, image_env: &[], seccomp_profile: Some(profile.to_owned()), questions };
+        let red = rows(&report, &expected).into_iter().filter_map(|row| row.shortfall());
+        red.map(|it| format!("{}: {}", it.requirement, it.observed.unwrap())).collect()
+    }
+
+    #[test]
+    fn each_difference_is_one_shortfall_by_its_name_and_value() {
+        let table: [(&str, Value, &[&str]); 24] = [
+            ("/identity/seccomp", json!("2"), &[]),
+            ("/identity/uid", json!("65534 0 0 0"), &["user: 0,65534:65534"]),
+            ("/identity/groups", json!("27 65534"), &["groups: 27 65534"]),
+            ("/identity/bounding", json!("00000000a80425fb"), &["capabilities: bounding 00000000a80425fb"]),
+            ("/identity/ambient", json!(null), &["capabilities: ambient unknown"]),
+            ("/identity/seccomp", json!("0"), &["seccomp: mode 0"]),
+            ("/identity/no_new_privileges", json!(null), &["no_new_privileges: false"]),
+            ("/cgroup/memory", json!("max"), &["memory: max", "memory_swap: 0"]),
+            ("/cgroup/memory", json!(null), &["memory: not seen from inside", "memory_swap: not seen from inside"]),
+            ("/cgroup/swap", json!("max"), &["memory_swap: max"]),
+            ("/cgroup/swap", json!("4096"), &["memory_swap: 67112960"]),
+            ("/cgroup/cpu_quota", json!("max"), &["cpus: unlimited"]),
+            ("/cgroup/cpu_period", json!("50000"), &["cpus: 1.000"]),
+            ("/cgroup/processes", json!("max"), &["processes: max"]),
+            ("/limits/open_files", json!("128:1048576"), &["open_files: 128:1048576"]),
+            ("/places/0/write", json!("permission denied"), &["root: not read-only: permission denied"]),
+            ("/places/1/options", json!("rw"), &["source: /target not read-only: read-only file system"]),
+            ("/places/2/exec", json!("run"), &["writable: /tmp tmpfs 8192 nosuid nodev a program in it: run"]),
+            ("/places/2/write", json!("permission denied"), &["writable: none"]),
+            ("/places/3/size", json!(null), &["shared_memory: unbounded"]),
+            ("/namespaces/own_number", json!(1), &["init: none"]),
+            ("/devices/0", json!("sda block"), &["devices: sda block"]),
+            ("/answers/1/outcome", json!("refused"), &["outside_reach: refused 198.51.100.1:80"]),
+            ("/answers/2/outcome", json!("resolved"), &["name_resolution: example.com by 127.0.0.11:53"]),
+        ];
+        for (place, value, wanted) in table {
+            let mut seen = report();
+            *seen.pointer_mut(place).unwrap() = value;
+            assert_eq!(red(&seen, &spec(Attachment::None), &questions(), "builtin"), wanted, "{place}");
+        }
+        let own = red(&report(), &spec(Attachment::None), &questions(), "/etc/docker/mine.json");
+        assert_eq!(own, ["seccomp: the profile /etc/docker/mine.json"]);
+    }
+
+    #[test]
+    fn what_was_not_asked_is_not_proven_and_the_hosts_word_is_told() {
+        let network =
+            Attachment::Network { network: "n".to_owned(), address: Some("10.0.0.3".to_owned()), hosts: Vec::new() };
+        let mut seen = report();
+        seen["network"]["interfaces"] = json!(["eth0", "lo"]);
+        seen["network"]["addresses"] = json!(["127.0.0.1", "10.0.0.3"]);
+        let relay = Questions { relay: Some("10.0.0.2:8080".parse().unwrap()), ..questions() };
+        // With an interface, the link-local address had to be asked for; nobody asked for the relay either.
+        let unseen = ["host_reach: not seen from inside", "relay_reach: not seen from inside"];
+        assert_eq!(red(&seen, &spec(network.clone()), &relay, "default"), unseen);
+        let answers = seen["answers"].as_array_mut().unwrap();
+        answers.push(json!({"tcp": "[fe80::1%5]:4001", "outcome": "connected", "heard": "a word"}));
+        answers.push(json!({"tcp": "10.0.0.2:8080", "outcome": "connected", "heard": ""}));
+        let reached = ["host_reach: connected [fe80::1]:4001 (this host)"];
+        assert_eq!(red(&seen, &spec(network), &relay, "default"), reached);
+    }
+}
