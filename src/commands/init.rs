@@ -3,7 +3,9 @@
 
 use crate::cli::{Format, Global, Init};
 use crate::exit::{Exit, Refusal};
+use crate::interrupt::Interrupt;
 use crate::process::{Bounds, Environment, Program};
+use crate::snapshot::git::Repository;
 use anyhow::{Context as _, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
 use serde_json::json;
@@ -79,19 +81,16 @@ fn write(folder: &Utf8Path, image: Option<&str>) -> Result<Vec<&'static str>> {
 /// Makes a repository of the folder, unless one holds it already and does not ignore it: a snapshot of the target is what
 /// git lists. Says whether it made one.
 fn make_repository(folder: &Utf8Path) -> Result<bool> {
-    let git = |args: &[&str]| {
-        let environment = Environment::only(&["PATH", "HOME", "XDG_CONFIG_HOME"]).with("LC_ALL", "C");
-        Program::new("git", environment)
-            .args(args.iter().copied())
-            .folder(folder.as_std_path())
-            .run(&Bounds::time(GIT_TIME))
-            .context("failed to ask git, which `crashlab run` needs too")
-    };
-    let inside = git(&["rev-parse", "--is-inside-work-tree"])?.status.success();
-    if inside && !git(&["check-ignore", "--quiet", "."])?.status.success() {
+    let whole = folder.canonicalize().with_context(|| format!("cannot open {folder}"))?;
+    let holding = Repository::find(&whole, &Interrupt::never())?;
+    if holding.map(|repository| repository.listed()).transpose()?.is_some_and(|files| !files.is_empty()) {
         return Ok(false);
     }
-    let made = git(&["init", "--quiet"])?;
+    let made = Program::new("git", Environment::only(&["PATH", "HOME", "XDG_CONFIG_HOME"]).with("LC_ALL", "C"))
+        .args(["init", "--quiet"])
+        .folder(whole)
+        .run(&Bounds::time(GIT_TIME))
+        .context("failed to make a repository of the package")?;
     if !made.status.success() {
         bail!("failed to make a repository of {folder}: {}", made.complaint());
     }

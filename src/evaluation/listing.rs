@@ -1,21 +1,19 @@
 //! Which files a package has: git's list where git has one, else every file below the folder. Owns what is never part of
 //! a package; reads no content.
 //!
-//! The repository is not trusted yet: git is asked in a way that runs nothing of it (no fsmonitor, no hook).
+//! The repository is not trusted yet: git is asked as a snapshot asks it, which runs nothing of the repository.
 
 use crate::exit::Refusal;
-use crate::process::{Bounds, Environment, Program};
+use crate::interrupt::Interrupt;
+use crate::snapshot::git::Repository;
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
-use std::time::Duration;
 
 /// Names that are never part of a package, at any depth.
 const NEVER: [&str; 4] = [".git", ".venv", "__pycache__", ".crashlabs"];
-/// A list of files is found in moments; a file system that hangs is told.
-const TIME: Duration = Duration::from_secs(60);
 
 /// The package's files, relative to `root` (absolute, without links), sorted by bytes. `source` is the policy's
 /// `target.source`: that folder, and the folders `target-*` beside it, are the agent's and not the package's.
@@ -115,31 +113,9 @@ impl Targets {
 
 /// What git tracks or would track below `folder`, relative to it; none where git knows no repository there.
 fn from_git(folder: &Path) -> Result<Option<Vec<OsString>>, Refusal> {
-    if !folder.ancestors().any(|above| above.join(".git").exists()) {
-        return Ok(None);
-    }
-    let ask = |args: &[&str]| {
-        // What may run a program of the repository's choosing is switched off; nothing of the host's environment but
-        // what finds the user's own ignore rules.
-        let environment = Environment::only(&["PATH", "HOME", "XDG_CONFIG_HOME"])
-            .with("GIT_OPTIONAL_LOCKS", "0")
-            .with("GIT_TERMINAL_PROMPT", "0")
-            .with("LC_ALL", "C");
-        Program::new("git", environment)
-            .args(["-c", "core.fsmonitor=false", "-c", "core.untrackedCache=false", "-c", "core.hooksPath=/dev/null"])
-            .args(args.iter().copied())
-            .folder(folder)
-            .run(&Bounds::time(TIME))
-            .map_err(|error| Refusal::new(format!("cannot ask git for the package's files: {error}")))
-    };
-    let list = ask(&["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate"])?;
-    if list.status.success() {
-        let paths = list.stdout.split(|byte| *byte == 0).filter(|path| !path.is_empty());
-        return Ok(Some(paths.map(|path| OsString::from_vec(path.to_vec())).collect()));
-    }
-    let complaint = list.complaint();
-    if complaint.contains("not a git repository") {
-        return Ok(None);
-    }
-    Err(Refusal::new(format!("git cannot list the package's files: {complaint}")).at(folder.display().to_string()))
+    let list = || Repository::find(folder, &Interrupt::never())?.map(|repository| repository.listed()).transpose();
+    list().map_err(|error| match error.downcast::<Refusal>() {
+        Ok(refusal) => refusal,
+        Err(error) => Refusal::new(format!("{error:#}")),
+    })
 }

@@ -34,7 +34,7 @@ const SETTINGS: [&str; 9] = [
 
 /// A repository, asked about one folder of it.
 #[derive(Debug, Clone)]
-pub(super) struct Repository {
+pub(crate) struct Repository {
     /// The top of the working tree.
     top: PathBuf,
     /// What the answers are about: their paths are relative to it.
@@ -49,7 +49,7 @@ impl Repository {
     ///
     /// The search is ours and git is told the result: the repository's own `core.worktree` and `core.bare` then count for
     /// nothing, and neither does whose repository it is.
-    pub(super) fn find(folder: &Path, stop: &Interrupt) -> Result<Option<Self>> {
+    pub(crate) fn find(folder: &Path, stop: &Interrupt) -> Result<Option<Self>> {
         for top in folder.ancestors() {
             if top.join(".git").symlink_metadata().is_err() {
                 continue;
@@ -93,6 +93,13 @@ impl Repository {
     /// What is neither tracked nor ignored.
     pub(super) fn untracked(&self) -> Result<Vec<u8>> {
         self.ask(&["ls-files", "-z", "--others", "--exclude-standard"])
+    }
+
+    /// What git tracks or would track below the folder, each path once.
+    pub(crate) fn listed(&self) -> Result<Vec<OsString>> {
+        let list = self.ask(&["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate"])?;
+        let paths = list.split(|byte| *byte == 0).filter(|path| !path.is_empty());
+        Ok(paths.map(|path| OsString::from_vec(path.to_vec())).collect())
     }
 
     /// The commit's files below the folder; an error text where git cannot read its trees.

@@ -5,7 +5,7 @@
 
 mod copy;
 mod folders;
-mod git;
+pub(crate) mod git;
 mod index;
 mod links;
 mod listing;
