@@ -18,8 +18,9 @@ use std::time::{Duration, Instant};
 
 /// How often a wait looks at the stop flag.
 const GLANCE: Duration = Duration::from_millis(20);
-/// How long output may still arrive after the program has ended (a grandchild may hold the pipe).
-const DRAIN: Duration = Duration::from_millis(500);
+/// How long output may still arrive after the program has ended: a busy machine takes its time. A grandchild may hold the
+/// pipe for ever; then there is no result, since a part of an answer may read as another answer.
+const DRAIN: Duration = Duration::from_secs(20);
 
 /// The whole environment of a child; nothing else enters it.
 #[derive(Debug, Clone, Default)]
@@ -152,8 +153,9 @@ impl Program {
         let output = child.take_output().map(|pipe| collect(pipe, bounds.output));
         let errors = child.take_errors().map(|pipe| collect(pipe, bounds.output));
         let status = child.wait(Instant::now() + bounds.time, bounds.stop.as_ref())?;
-        let (stdout, more) = gathered(output);
-        let (stderr, _) = gathered(errors);
+        let open = || ProcessError::OutputOpen { program: self.name() };
+        let (stdout, more) = gathered(output).ok_or_else(open)?;
+        let (stderr, _) = gathered(errors).ok_or_else(open)?;
         if more {
             return Err(ProcessError::TooMuchOutput { program: self.name(), limit: bounds.output });
         }
@@ -352,6 +354,11 @@ pub enum ProcessError {
         /// Bytes.
         limit: usize,
     },
+    /// It ended, and something else kept its output open: what came is not known to be all.
+    OutputOpen {
+        /// Its name.
+        program: String,
+    },
     /// The system lost track of it.
     Lost {
         /// Its name.
@@ -379,6 +386,7 @@ impl fmt::Display for ProcessError {
             }
             ProcessError::Stopped { program } => write!(f, "{program} was stopped by the interruption"),
             ProcessError::TooMuchOutput { program, limit } => write!(f, "{program} printed more than {limit} bytes"),
+            ProcessError::OutputOpen { program } => write!(f, "{program} ended, and its output did not"),
             ProcessError::Lost { program, error } => write!(f, "lost track of {program}: {error}"),
         }
     }
@@ -409,8 +417,13 @@ fn collect(mut pipe: PipeReader, limit: usize) -> Gathering {
     gathering
 }
 
-fn gathered(gathering: Option<Gathering>) -> (Vec<u8>, bool) {
-    gathering.and_then(|it| it.recv_timeout(DRAIN).ok()).unwrap_or_default()
+/// Everything that was read; none where the stream did not end.
+fn gathered(gathering: Option<Gathering>) -> Option<(Vec<u8>, bool)> {
+    gathered_within(gathering, DRAIN)
+}
+
+fn gathered_within(gathering: Option<Gathering>, time: Duration) -> Option<(Vec<u8>, bool)> {
+    gathering?.recv_timeout(time).ok()
 }
 
 #[cfg(test)]
@@ -453,6 +466,15 @@ mod tests {
         assert!(matches!(error, ProcessError::OutOfTime { .. }), "{error}");
         run(&shell("sleep 1.2"));
         assert_eq!(std::fs::read(marker.path()).unwrap(), b"");
+    }
+
+    #[test]
+    fn an_answer_that_may_not_be_whole_is_no_answer() {
+        // The pipe stays open behind the program's back: what came cannot be told from a part of it.
+        let (reader, mut writer) = io::pipe().unwrap();
+        let gathering = collect(reader, 100);
+        writer.write_all(b"a part").unwrap();
+        assert_eq!(gathered_within(Some(gathering), Duration::from_millis(50)), None);
     }
 
     #[test]

@@ -293,15 +293,17 @@ impl Docker {
         kind: &str,
         ids: &[&str],
     ) -> Result<Vec<T>, DockerError> {
+        let verb = format!("docker inspect ({kind})");
         let stdout = match self.call_keeping_output(args::inspect(kind, ids)) {
+            // Success means that each was found: an answer that lacks one is no word that it is gone.
+            (stdout, None) if lines(&stdout).len() != ids.len() => {
+                return Err(DockerError::unreadable(&verb, "it lacks an object that it found"));
+            }
             (stdout, None) => stdout,
             (stdout, Some(error)) if error.is_not_found() => stdout,
             (_, Some(error)) => return Err(error),
         };
-        let parse = |line: &String| {
-            serde_json::from_str(line)
-                .map_err(|error| DockerError::unreadable(&format!("docker inspect ({kind})"), error))
-        };
+        let parse = |line: &String| serde_json::from_str(line).map_err(|error| DockerError::unreadable(&verb, error));
         lines(&stdout).iter().map(parse).collect()
     }
 

@@ -4,7 +4,7 @@
 
 use super::accept::Planned;
 use super::doors::{Files, Way};
-use super::lab::Lab;
+use super::lab::{Lab, Slot};
 use crate::docker::args::{Attachment, ContainerSpec};
 use crate::evaluation::protocol::OperationSeen;
 use crate::evaluation::{self, EvaluationError, Host, Launch, VerifyInput};
@@ -150,6 +150,7 @@ fn play(
             return Ok(());
         }
     };
+    let permit = lab.starts.take();
     let span = lab.trace.span(|| format!("network and relay {}", planned.id));
     let way = match make_way(lab, planned, folder, objects, (host, &before)) {
         Ok(way) => way,
@@ -162,7 +163,7 @@ fn play(
     if let Some(way) = &way {
         folder.redact_with(way.admission.redactor());
     }
-    let exited = run_target(lab, planned, objects, story, way.as_ref(), halted);
+    let exited = run_target(lab, planned, objects, story, way.as_ref(), permit, halted);
     let operations = revoke(way, story);
     let Some(exited) = exited else {
         return folder.write_worlds(&before, None);
@@ -282,6 +283,7 @@ fn run_target(
     objects: &mut Objects,
     story: &mut Story,
     way: Option<&Way>,
+    permit: Slot<'_>,
     halted: &AtomicBool,
 ) -> Option<Exited> {
     let target = match prepare(lab, planned, objects, way) {
@@ -300,6 +302,7 @@ fn run_target(
         story.relay_error(&error);
         return None;
     }
+    drop(permit);
     match lab.proof.wait() {
         Ok(shortfalls) if shortfalls.is_empty() => {}
         Ok(shortfalls) => {

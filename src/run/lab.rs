@@ -33,8 +33,10 @@ pub struct Lab<'a> {
     pub redactor: Redactor,
     /// Where the time goes.
     pub trace: Trace,
-    /// How many targets may run at once.
+    /// How many targets may run at once: `--jobs`, and nothing else limits them.
     pub slots: Slots,
+    /// How many sandboxes may be in the making at once: what the engine bears.
+    pub starts: Slots,
     /// That the sandbox is what was asked for; no target starts before it is there.
     pub proof: Proof,
     /// What the engine does not enforce, over all trials.
@@ -90,6 +92,7 @@ pub fn provision<'a>(
         trace: accepted.trace.clone(),
         redactor: store.redactor().clone(),
         slots: Slots::new(accepted.jobs),
+        starts: Slots::new(starts()),
         proof: Proof::default(),
         shortfalls: Mutex::default(),
     })
@@ -107,6 +110,12 @@ fn get_image(
     let image = image::obtain(scope, &policy.target.image, writable, &snapshot.folder, accepted.buildkit.as_deref())?;
     progress.warn_all(&image.warnings);
     Ok(image)
+}
+
+/// A start is work for the CPU, mostly the engine's: many at once only make each of them late.
+fn starts() -> u32 {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    u32::try_from(cores * 2).unwrap_or(4).max(4)
 }
 
 /// How many targets may run at once; what comes before and after a target needs no slot.

@@ -1,5 +1,5 @@
-//! Which trial when: `jobs` targets run at once, and as many again are being prepared or judged meanwhile, so that what
-//! stands before and after a target costs no wall time. Trials are taken in their order; there is no other limit.
+//! Which trial when: `jobs` targets run at once, and some more are being prepared or judged meanwhile, so that what stands
+//! before and after a target costs no wall time. Trials are taken in their order; there is no other limit.
 
 use super::accept::{Accepted, Planned};
 use super::attempt;
@@ -12,13 +12,16 @@ use crate::verdict::Outcome;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+/// How many trials are prepared or judged beside those that run.
+const AHEAD: usize = 8;
+
 /// Runs the trials; gives one record each, in their order.
 pub fn run_trials(lab: &Lab<'_>, accepted: &Accepted, engine: &Engine, progress: &Progress) -> Vec<TrialRecord> {
     let trials = &accepted.trials;
     let next = AtomicUsize::new(0);
     let halted = AtomicBool::new(false);
     let done: Vec<Mutex<Option<TrialRecord>>> = trials.iter().map(|_| Mutex::new(None)).collect();
-    let workers = trials.len().min(2 * accepted.jobs as usize);
+    let workers = trials.len().min(accepted.jobs as usize + AHEAD.min(accepted.jobs as usize));
     std::thread::scope(|threads| {
         threads.spawn(|| proof::make(lab, engine));
         for _ in 0..workers {

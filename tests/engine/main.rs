@@ -23,3 +23,4 @@ mod resume;
 mod scope;
 mod sdks;
 mod support;
+mod wide;
