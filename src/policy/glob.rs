@@ -25,10 +25,26 @@ fn build(pattern: &str, literal_separator: bool) -> Option<GlobMatcher> {
 /// The entry of a table for a name: the exact key, else the longest glob that matches.
 pub fn lookup<'a, T>(table: &'a std::collections::BTreeMap<String, T>, text: &str) -> Option<&'a T> {
     let longest = || {
-        let matching = table.iter().filter(|(pattern, _)| name(pattern).is_some_and(|glob| glob.is_match(text)));
+        let matching = table.iter().filter(|(pattern, _)| fits(pattern, text));
         matching.max_by_key(|(pattern, _)| pattern.len()).map(|(_, value)| value)
     };
     table.get(text).or_else(longest)
+}
+
+/// Whether a pattern over names matches. One of literals and `*` needs no matcher built: a table is looked up at each call.
+fn fits(pattern: &str, text: &str) -> bool {
+    if pattern.contains(['?', '[', ']', '{', '}', '\\', '!']) || pattern.len() > LONGEST {
+        return name(pattern).is_some_and(|glob| glob.is_match(text));
+    }
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };
+    let mut parts: Vec<&str> = parts.collect();
+    let Some(last) = parts.pop() else { return rest.is_empty() };
+    for part in parts {
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    rest.ends_with(last)
 }
 
 /// Whether every name that `narrow` matches is matched by `wide`. Sound: a yes is a yes; it knows `*` and `?`, and for
@@ -92,6 +108,18 @@ mod tests {
             [("gpt-5-mini", "gpt-5-mini"), ("gpt-5-mini-1", "gpt-5-mini*"), ("gpt-5", "gpt-5*"), ("x", "*")]
         {
             assert_eq!(lookup(&table, text), Some(&wanted));
+        }
+    }
+
+    #[test]
+    fn what_is_looked_up_fits_as_its_matcher_says() {
+        let patterns =
+            ["*", "a", "a*", "*a", "*a*", "a*b", "a**b", "ab*ba", "*a*b*", "a?c", "[ab]*", "{a,b}", "\\*", "é*"];
+        for pattern in patterns {
+            for text in ["", "a", "b", "ab", "ba", "aba", "abba", "ab/ba", "aab", "abc", "a*b", "*", "éa", "aXbXab"] {
+                let matcher = name(pattern).unwrap();
+                assert_eq!(fits(pattern, text), matcher.is_match(text), "{pattern} {text}");
+            }
         }
     }
 

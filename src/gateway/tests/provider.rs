@@ -500,6 +500,25 @@ fn a_price_that_is_missing_makes_the_cost_unknown_and_not_zero() {
     assert_eq!((totals.input_tokens, totals.cost_usd, totals.unknown), (Some(1), None, 1));
 }
 
+#[test]
+fn every_model_that_may_answer_must_be_allowed() {
+    let stub = Stub::new((0..2).map(|_| json_answer(&completion())).collect());
+    let mut setting = stub.setting();
+    setting.gateway["dialect"] = json!("openrouter");
+    let gateway = gateway();
+    let bench = Bench::ready(&gateway, setting);
+    let ask = |models: Value| {
+        let mut body = asking();
+        body["models"] = models;
+        bench.chat(&body)
+    };
+    assert_eq!(ask(json!(["gpt-5-mini"])).0, 200);
+    let (status, body) = ask(json!(["gpt-5-mini", "o1"]));
+    assert!(status == 403 && body.contains("crashlab_model_not_allowed"), "{status} {body}");
+    assert_eq!(ask(Value::Null).0, 200);
+    assert_eq!(stub.requests.try_iter().count(), 2, "the refused one was not forwarded");
+}
+
 /// Run by the test below, in a process of its own whose environment has proxies that lead nowhere.
 #[test]
 #[ignore = "part of another test"]
