@@ -18,6 +18,7 @@ use crate::exit::{Exit, Refusal};
 use crate::interrupt::Interrupt;
 use anyhow::Result;
 use clap::CommandFactory as _;
+use std::fmt;
 use std::io::Write;
 
 /// Does what was asked for.
@@ -28,17 +29,17 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
     let out: &mut dyn Write = &mut crate::report::pipe::stdout();
     let global = &cli.global;
     match &cli.command {
-        Command::Run(args) => crate::run::run(global, args, &Interrupt::install()?, out),
-        Command::Shell(args) => crate::run::shell(global, args, &Interrupt::install()?),
-        Command::Check(args) => check::check(global, args, &Interrupt::install()?, out),
-        Command::Clean(args) => clean::clean(global, args, &Interrupt::install()?, out),
+        Command::Run(args) => stoppable(|stop| crate::run::run(global, args, stop, out)),
+        Command::Shell(args) => stoppable(|stop| crate::run::shell(global, args, stop)),
+        Command::Check(args) => stoppable(|stop| check::check(global, args, stop, out)),
+        Command::Clean(args) => stoppable(|stop| clean::clean(global, args, stop, out)),
         Command::Plan(args) => plan::plan(global, args, out),
         Command::View(args) => view::view(global, args, out),
         Command::List => list::list(global, out),
         Command::Remove(args) => remove::remove(global, args, std::time::SystemTime::now(), out),
         Command::Compare(args) => compare::compare(global, args, out),
         Command::Merge(args) => merge::merge(global, args, out),
-        Command::Doctor(args) => doctor::doctor(global, args, &Interrupt::install()?, out),
+        Command::Doctor(args) => stoppable(|stop| doctor::doctor(global, args, stop, out)),
         Command::Init(args) => init::init(global, args, out),
         Command::Schema(args) => schema::schema(args, out),
         Command::Completions(args) => completions(args.shell, out),
@@ -46,10 +47,33 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
     }
 }
 
+/// A command that a signal can stop. What went wrong once one had come is its doing, and the exit code says so.
+fn stoppable(work: impl FnOnce(&Interrupt) -> Result<Exit>) -> Result<Exit> {
+    let stop = Interrupt::install()?;
+    work(&stop).map_err(|error| match stop.signal() {
+        Some(signal) => error.context(Interrupted(signal)),
+        None => error,
+    })
+}
+
+/// A signal came before a command had anything to show.
+#[derive(Debug)]
+struct Interrupted(i32);
+
+impl fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "interrupted by signal {}", self.0)
+    }
+}
+
 /// Tells an error, and chooses the exit code.
 pub fn failed(format: Format, error: &anyhow::Error) -> Exit {
     let refusal = error.downcast_ref::<Refusal>();
-    let exit = if refusal.is_some() { Exit::Refused } else { Exit::Uncertain };
+    let exit = match (error.downcast_ref::<Interrupted>(), refusal) {
+        (Some(Interrupted(signal)), _) => Exit::Signal(*signal),
+        (None, Some(_)) => Exit::Refused,
+        (None, None) => Exit::Uncertain,
+    };
     let told = refusal.cloned().unwrap_or_else(|| as_refusal(error));
     if matches!(format, Format::Json | Format::Jsonl) {
         let document = serde_json::json!({

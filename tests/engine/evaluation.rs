@@ -219,3 +219,31 @@ fn what_init_writes_runs_as_it_is() {
     assert_eq!(ran.exit, 0, "{}", ran.stderr);
     assert_eq!(ran.json["counts"]["passed"], json!(2));
 }
+
+#[test]
+fn an_interruption_while_the_evaluation_starts_is_no_refusal() {
+    let wrapper = Wrapper::new("return None");
+    let package = Package::new(GOOD).file(
+        "pkg/evaluation.py",
+        "import os, time\nopen(os.environ['PIDS'], 'w').write(str(os.getpid()))\ntime.sleep(60)\n",
+    );
+    let pids = package.path().join("pids");
+    let package = package.env("PIDS", pids.to_str().unwrap()).env("PATH", &wrapper.path());
+    let mut command = package.command();
+    let child = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let begun = std::time::Instant::now();
+    let pid = loop {
+        let text = std::fs::read_to_string(&pids).unwrap_or_default();
+        if !text.is_empty() {
+            break text;
+        }
+        assert!(begun.elapsed() < std::time::Duration::from_secs(60), "the evaluation did not start");
+        std::thread::yield_now();
+    };
+    crate::chain::interrupt(&child, "TERM");
+    let ran = Ran::new(child.wait_with_output().unwrap());
+    assert_eq!((ran.exit, &ran.json["exit"]), (143, &json!(143)), "{}", ran.stderr);
+    assert_eq!(wrapper.calls().len(), 0);
+    let command = std::fs::read(Path::new("/proc").join(pid).join("cmdline")).unwrap_or_default();
+    assert!(!String::from_utf8_lossy(&command).contains("evaluation.py"), "the evaluation is still there");
+}
