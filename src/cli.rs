@@ -185,7 +185,7 @@ pub struct Run {
     /// Finish an unfinished run, in its folder and under its id
     #[arg(long, value_name = "RUN", conflicts_with_all = ["cases", "repeat", "shard", "drill"])]
     pub resume: Option<String>,
-    /// Also run under this fault drill; `all` runs each trial undisturbed and under each drill
+    /// Run under this fault drill only; `all` runs each trial undisturbed and under each drill
     #[arg(long = "drill", value_name = "NAME|all")]
     pub drill: Option<String>,
     /// Seed of the drills' chances

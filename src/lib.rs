@@ -14,6 +14,7 @@ pub mod process;
 pub mod trace;
 
 pub mod docker;
+pub mod drills;
 pub mod policy;
 
 pub mod redact;

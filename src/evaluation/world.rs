@@ -17,6 +17,10 @@ impl World for Host {
     fn snapshot(&mut self) -> anyhow::Result<Value> {
         Ok(Host::snapshot(self)?)
     }
+
+    fn restore(&mut self, world: &Value) -> anyhow::Result<()> {
+        Ok(Host::restore(self, world)?)
+    }
 }
 
 /// A call as the gateway recorded it (`Traffic::operations`), for the verifier.

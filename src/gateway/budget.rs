@@ -161,6 +161,13 @@ impl Budget {
         purse.state.lock().unwrap_or_else(PoisonError::into_inner).hold(Some(purse.limit), cost, is_bounded)
     }
 
+    /// Gives a hold back whole: the request was not forwarded.
+    pub(super) fn give_back(&self, hold: Hold) {
+        self.settle(hold, Some(0), Some(0.0));
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.requests = state.requests.saturating_sub(1);
+    }
+
     /// Puts what was really used in the reservation's place; what is not known stays as it was reserved.
     pub(super) fn settle(&self, hold: Hold, tokens: Option<u64>, cost: Option<f64>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

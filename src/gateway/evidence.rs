@@ -83,6 +83,8 @@ pub(super) struct Call {
     pub(super) model: Option<String>,
     pub(super) stream: bool,
     pub(super) request_bytes: u64,
+    /// A drill slowed or cut it: that it did not end in time is not the provider's doing.
+    pub(super) disturbed: bool,
     pub(super) at: SystemTime,
     pub(super) started: Instant,
 }
@@ -97,6 +99,7 @@ impl Call {
             model: None,
             stream: false,
             request_bytes: 0,
+            disturbed: false,
             at: SystemTime::now(),
             started: Instant::now(),
         }
@@ -162,6 +165,20 @@ impl Evidence {
             line["refusal"] = json!({"limit": denied.limit, "code": denied.code});
             book.lines.write(line);
         }
+    }
+
+    /// A request that a drill answered in the provider's place: it was not forwarded, and used nothing.
+    pub(super) fn injected(&self, call: &Call, passed: &Passed) {
+        let mut book = self.book();
+        if book.is_finished {
+            return;
+        }
+        let mut line = line(call, None);
+        line["status"] = json!((passed.status > 0).then_some(passed.status));
+        line["response_bytes"] = json!(passed.response_bytes);
+        line["cost_usd"] = json!(0.0);
+        line["end"] = json!(passed.end);
+        book.lines.write(line);
     }
 
     /// A request that is forwarded from now on. Whoever ends it first, its own thread or the trial's end, ends it.
@@ -244,6 +261,8 @@ impl Book {
         match passed.failure {
             // The evaluation's trouble, told apart from the provider's.
             Some(Failure::ScriptExhausted) => {}
+            // A fault that a drill injected never counts.
+            Some(Failure::Cut | Failure::StillOpen | Failure::Idle | Failure::RequestTime) if call.disturbed => {}
             Some(failure) => {
                 let status = (passed.status > 0).then_some(passed.status);
                 let gateway = call.gateway.clone();

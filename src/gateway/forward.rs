@@ -5,15 +5,20 @@ use super::evidence::Call;
 use super::exchange::{Admitted, Asked, Denied, End, Failure, Passed};
 use super::guard::{BodyFault, Request};
 use super::trial::{Provider, ProviderDoor, Trial};
-use super::{Reply, admission, budget::Hold, dialect, price, stream};
-use crate::policy::Dialect;
+use super::{Reply, admission, budget::Hold, dialect, disturbed, injected, price, stream};
+use crate::policy::{Dialect, FaultKind, FaultPlace};
+use std::time::Duration;
 
 /// Serves one request whose token opens `door`. False where the body was left unread.
 pub(super) fn serve(trial: &Trial, door: &ProviderDoor, request: &mut Request<'_>, reply: &mut Reply) -> bool {
     let mut call = Call::of(door, &request.head);
     let mut is_read = false;
     match admit(trial, door, request, &mut call, &mut is_read) {
-        Ok((admitted, hold)) => carry_out(trial, door, &admitted, hold, call, reply),
+        Ok((admitted, hold)) => {
+            let route = admitted.route.to_string();
+            let kinds = trial.drills.strike(&FaultPlace::Gateway(door.plan.name.clone()), Some(&route));
+            struck(trial, door, (admitted, hold), call, &kinds, reply);
+        }
         Err(denied) => {
             trial.evidence.refused(&call, &denied);
             deny(door.plan.dialect(), &denied, reply);
@@ -51,13 +56,47 @@ fn admit(
     admitted
 }
 
-fn carry_out(trial: &Trial, door: &ProviderDoor, admitted: &Admitted, hold: Hold, call: Call, reply: &mut Reply) {
+/// Lets the faults that strike a call have their way with it, before it is forwarded or in place of that.
+fn struck(
+    trial: &Trial,
+    door: &ProviderDoor,
+    (mut admitted, hold): (Admitted, Hold),
+    mut call: Call,
+    kinds: &[FaultKind],
+    reply: &mut Reply,
+) {
+    let delay: Duration =
+        kinds.iter().map(|kind| if let FaultKind::Delay(time) = kind { *time } else { Duration::ZERO }).sum();
+    // A drill's time is not the provider's.
+    admitted.deadline = admitted.deadline.and_then(|deadline| deadline.checked_add(delay));
+    if delay > Duration::ZERO && trial.life.wait(delay) {
+        door.budget.give_back(hold);
+        return reply.cut();
+    }
+    let dialect = door.plan.dialect();
+    if let Some(passed) = kinds.iter().find_map(|kind| injected::answer(kind, dialect, &admitted, reply)) {
+        door.budget.give_back(hold);
+        return trial.evidence.injected(&call, &passed);
+    }
+    call.disturbed = !kinds.is_empty();
+    carry_out(trial, door, &admitted, hold, call, kinds, reply);
+}
+
+fn carry_out(
+    trial: &Trial,
+    door: &ProviderDoor,
+    admitted: &Admitted,
+    hold: Hold,
+    call: Call,
+    kinds: &[FaultKind],
+    reply: &mut Reply,
+) {
     // Open first, then look: a trial that ends in between finds the call and ends it.
     let Some(id) = trial.evidence.open(call) else { return door.budget.settle(hold, Some(0), Some(0.0)) };
-    let mut passed = match send(trial, door, admitted) {
+    let mut passed = match send(trial, door, admitted, kinds) {
         Ok(answer) => {
             trial.evidence.first_byte(id);
-            stream::pass(answer, admitted, &door.plan.rule, reply)
+            stream::pass(disturbed::disturb(answer, kinds, &trial.life), admitted, &door.plan.rule, reply)
         }
         Err(failure) => no_answer(door.plan.dialect(), failure, reply),
     };
@@ -72,13 +111,20 @@ fn carry_out(trial: &Trial, door: &ProviderDoor, admitted: &Admitted, hold: Hold
     trial.evidence.close(id, &passed, cost);
 }
 
-fn send(trial: &Trial, door: &ProviderDoor, admitted: &Admitted) -> Result<super::Answer, Failure> {
+fn send(
+    trial: &Trial,
+    door: &ProviderDoor,
+    admitted: &Admitted,
+    kinds: &[FaultKind],
+) -> Result<super::Answer, Failure> {
+    // What a drill cuts can be asked for again, as with a real provider: the script keeps its line.
+    let keep = kinds.iter().any(|kind| matches!(kind, FaultKind::CutStream(_)));
     if trial.life.is_over() {
         return Err(Failure::StillOpen);
     }
     match &door.plan.provider {
         Provider::Upstream(upstream) => upstream.send(admitted),
-        Provider::Script(script) => match script.answer(&door.cursor, admitted, &door.plan.rule.limits)? {
+        Provider::Script(script) => match script.answer(&door.cursor, admitted, &door.plan.rule.limits, keep)? {
             Some(answer) => Ok(answer),
             None => {
                 let model = admitted.asked.model.as_deref().unwrap_or("no model");

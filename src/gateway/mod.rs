@@ -7,12 +7,14 @@
 mod admission;
 mod budget;
 mod dialect;
+mod disturbed;
 mod evidence;
 mod exchange;
 mod forward;
 mod grants;
 mod guard;
 mod hide;
+mod injected;
 mod mcp;
 mod mcp_http;
 mod operations;
@@ -23,6 +25,7 @@ mod scan;
 mod script;
 mod sse;
 mod stream;
+mod struck;
 mod token;
 mod trial;
 mod upstream;
@@ -37,6 +40,7 @@ pub use operations::{Called, Implemented, Operation, OperationSet, Operations, O
 pub use reply::Reply;
 pub use trial::GatewayPlan;
 
+use crate::drills::{Drills, Injected};
 use crate::ids::TrialId;
 use crate::interrupt::Interrupt;
 use crate::policy::{Auth, Binding};
@@ -72,6 +76,8 @@ pub struct TrialPass {
     pub operations: Option<OperationsPlan>,
     /// Its ways to providers.
     pub gateways: Vec<Arc<GatewayPlan>>,
+    /// The faults that it is tried under.
+    pub drills: Arc<Drills>,
     /// The run's secrets; the trial's tokens are added to it.
     pub redactor: Redactor,
     /// The money of the whole run, where it is limited.
@@ -110,6 +116,8 @@ pub struct Traffic {
     pub evaluation_error: Option<String>,
     /// What the verifier sees: `{name, arguments, result | refused | error}`, in order.
     pub operations: Vec<Value>,
+    /// Faults that a drill injected, in the order of admission.
+    pub faults: Vec<Injected>,
     /// What else should be known.
     pub diagnostics: Vec<String>,
 }
@@ -193,13 +201,15 @@ fn new_trial(pass: TrialPass, redactor: &Redactor) -> Trial {
     let life = Life::default();
     let lines = |file, name: &str| Lines::new(file, format!("{folder}/{name}"), redactor.clone());
     let operations_lines = lines(pass.operations_file, "operations.jsonl");
-    let operations = pass.operations.map(|plan| Operations::new(plan, life.clone(), operations_lines));
+    let operations =
+        pass.operations.map(|plan| Operations::new(plan, life.clone(), operations_lines, Arc::clone(&pass.drills)));
     let case = pass.trial.case.as_str();
     let door = |plan: Arc<GatewayPlan>| ProviderDoor::new(plan, case.to_owned(), pass.purse.clone());
     Trial {
         nonce: pass.nonce,
         operations,
         providers: pass.gateways.into_iter().map(door).collect(),
+        drills: pass.drills,
         evidence: Evidence::new(lines(pass.gateway_file, "gateway.jsonl")),
         relay: trial::Seen::default(),
         life,
@@ -267,6 +277,7 @@ impl Admission {
             failures: finished.failures,
             evaluation_error: trouble.or(finished.exhausted),
             operations,
+            faults: self.trial.drills.injected(),
             diagnostics,
         }
     }

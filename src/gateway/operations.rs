@@ -5,14 +5,16 @@
 
 use super::evidence::{Lines, milliseconds, rfc3339};
 use super::exchange::Life;
+use super::struck;
+use crate::drills::Drills;
 use crate::exit::Refusal;
-use crate::policy::OperationRule;
+use crate::policy::{FaultKind, FaultPlace, OperationRule};
 use jsonschema::Validator;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Refused calls that are recorded one by one; more of them are only counted, since they cost the target nothing.
 const RECORDED_REFUSALS: u64 = 200;
@@ -30,6 +32,12 @@ pub trait World: Send {
     /// # Errors
     /// Trouble of the evaluation itself.
     fn snapshot(&mut self) -> anyhow::Result<Value>;
+
+    /// Puts a snapshot in the world's place (drills only).
+    ///
+    /// # Errors
+    /// Trouble of the evaluation itself; also where it cannot.
+    fn restore(&mut self, world: &Value) -> anyhow::Result<()>;
 }
 
 /// What the world says to a call.
@@ -171,6 +179,7 @@ pub struct Operations {
     used: BTreeMap<String, AtomicU64>,
     refused: AtomicU64,
     life: Life,
+    drills: Arc<Drills>,
     /// Held for the whole of a call: calls are serial, and so are the changes that they made.
     ledger: Mutex<Ledger>,
 }
@@ -178,16 +187,19 @@ pub struct Operations {
 struct Ledger {
     world: Arc<Mutex<dyn World>>,
     last: Value,
+    /// Worlds after each call, the present one last; as many as a drill may ask for.
+    earlier: Vec<Value>,
     seen: Vec<Value>,
     lines: Lines,
     trouble: Option<String>,
 }
 
 impl Operations {
-    pub(super) fn new(plan: OperationsPlan, life: Life, lines: Lines) -> Self {
+    pub(super) fn new(plan: OperationsPlan, life: Life, lines: Lines, drills: Arc<Drills>) -> Self {
         let used = plan.set.0.keys().map(|name| (name.clone(), AtomicU64::new(0))).collect();
-        let ledger = Ledger { world: plan.world, last: plan.before, seen: Vec::new(), lines, trouble: None };
-        Self { set: plan.set, used, refused: AtomicU64::new(0), life, ledger: Mutex::new(ledger) }
+        let earlier = vec![plan.before.clone()];
+        let ledger = Ledger { world: plan.world, last: plan.before, earlier, seen: Vec::new(), lines, trouble: None };
+        Self { set: plan.set, used, refused: AtomicU64::new(0), life, drills, ledger: Mutex::new(ledger) }
     }
 
     /// What exists for the target.
@@ -229,12 +241,20 @@ impl Operations {
     }
 
     fn carry_out(&self, name: &str, arguments: &Map<String, Value>, via: Via) -> Response {
+        let kinds = self.drills.strike(&FaultPlace::Operation(name.to_owned()), None);
+        let (at, started) = (SystemTime::now(), Instant::now());
+        let wait: Duration = kinds.iter().map(waits).sum();
+        let is_over = wait > Duration::ZERO && self.life.wait(wait);
         let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.life.is_over() {
+        if is_over || self.life.is_over() {
             return Response::error(401, "crashlab_unauthorized", "the trial is over");
         }
-        let (at, started) = (SystemTime::now(), Instant::now());
-        let (response, change) = ledger.call(name, arguments);
+        let (response, change) = match kinds.iter().find(|kind| !matches!(kind, FaultKind::Delay(_))) {
+            // As it looks when the evaluation fails, which it does not: this is no trouble.
+            Some(FaultKind::Error | FaultKind::Timeout(_)) => (failed(), json!([])),
+            kind => ledger.call(name, arguments, kind),
+        };
+        ledger.remember(self.drills.memory());
         let mut line = json!({"at": rfc3339(at), "operation": name, "via": via.as_str(), "arguments": arguments});
         response.put_into(&mut line);
         line["duration_ms"] = json!(milliseconds(started.elapsed()));
@@ -303,11 +323,17 @@ impl Response {
 
 impl Ledger {
     /// Carries the call out and looks at the world afterwards.
-    fn call(&mut self, name: &str, arguments: &Map<String, Value>) -> (Response, Value) {
+    fn call(&mut self, name: &str, arguments: &Map<String, Value>, fault: Option<&FaultKind>) -> (Response, Value) {
         let world = Arc::clone(&self.world);
         let mut world = world.lock().unwrap_or_else(PoisonError::into_inner);
-        let response = match world.call(name, arguments) {
-            Ok(Called::Result(result)) => Response::Result(result),
+        let called = match fault {
+            Some(kind) => struck::call(&mut *world, kind, &self.earlier, name, arguments),
+            None => world.call(name, arguments),
+        };
+        let response = match called {
+            Ok(Called::Result(result)) => {
+                Response::Result(fault.map_or_else(|| result.clone(), |kind| struck::answer(kind, result.clone())))
+            }
             Ok(Called::Refused { code, message }) => Response::Refused { code, message },
             Err(error) => self.trouble(&format!("operation {name}: {error:#}")),
         };
@@ -325,7 +351,15 @@ impl Ledger {
     /// The target hears that it failed; what the evaluation said about itself is not for the target.
     fn trouble(&mut self, what: &str) -> Response {
         self.trouble.get_or_insert_with(|| what.to_owned());
-        Response::error(500, "crashlab_evaluation_error", "the operation failed inside the evaluation")
+        failed()
+    }
+
+    /// Keeps the present world for stale reads.
+    fn remember(&mut self, calls: u64) {
+        self.earlier.push(self.last.clone());
+        let most = usize::try_from(calls).unwrap_or(usize::MAX).saturating_add(1);
+        let surplus = self.earlier.len().saturating_sub(most);
+        self.earlier.drain(..surplus);
     }
 
     fn record(&mut self, line: Value, name: &str, arguments: &Value, response: &Response) {
@@ -333,6 +367,18 @@ impl Ledger {
         response.put_into(&mut seen);
         self.seen.push(seen);
         self.lines.write(line);
+    }
+}
+
+fn failed() -> Response {
+    Response::error(500, "crashlab_evaluation_error", "the operation failed inside the evaluation")
+}
+
+/// How long a fault lets a call wait.
+fn waits(kind: &FaultKind) -> Duration {
+    match kind {
+        FaultKind::Delay(time) | FaultKind::Timeout(time) => *time,
+        _ => Duration::ZERO,
     }
 }
 

@@ -81,7 +81,8 @@ impl Script {
         Ok(Self { lines })
     }
 
-    /// Takes the first unused line that fits, and answers with it; none where no line is left.
+    /// Takes the first unused line that fits, and answers with it; none where no line is left. With
+    /// `keep` the line can be taken again.
     ///
     /// # Errors
     /// The first event comes later than the limits allow, or the trial ends before it.
@@ -90,8 +91,9 @@ impl Script {
         cursor: &Cursor,
         request: &Admitted,
         limits: &GatewayLimits,
+        keep: bool,
     ) -> Result<Option<Answer>, Failure> {
-        let Some(line) = self.take(cursor, request) else { return Ok(None) };
+        let Some(line) = self.take(cursor, request, keep) else { return Ok(None) };
         let first = line.body.first().map_or(Duration::ZERO, |event| event.after);
         let mut clock = Clock { deadline: request.deadline, life: request.life.clone() };
         clock.wait(first, limits.first_byte, Failure::FirstByte)?;
@@ -99,11 +101,11 @@ impl Script {
         Ok(Some(Answer { status: line.status, headers: line.headers.clone(), body: Box::new(body) }))
     }
 
-    fn take(&self, cursor: &Cursor, request: &Admitted) -> Option<&Line> {
+    fn take(&self, cursor: &Cursor, request: &Admitted, keep: bool) -> Option<&Line> {
         let mut used = cursor.0.lock().unwrap_or_else(PoisonError::into_inner);
         used.resize(self.lines.len(), false);
         let (line, used) = self.lines.iter().zip(used.iter_mut()).find(|(line, used)| !**used && line.fits(request))?;
-        *used = true;
+        *used = !keep;
         Some(line)
     }
 }

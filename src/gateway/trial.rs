@@ -7,6 +7,7 @@ use super::exchange::Life;
 use super::operations::Operations;
 use super::script::{Cursor, Script};
 use super::upstream::Upstream;
+use crate::drills::Drills;
 use crate::exit::Refusal;
 use crate::policy::{Dialect, GatewayRule};
 use crate::relay::framing::Head;
@@ -87,6 +88,7 @@ pub(super) struct Trial {
     pub(super) life: Life,
     pub(super) operations: Option<Operations>,
     pub(super) providers: Vec<ProviderDoor>,
+    pub(super) drills: Arc<Drills>,
     pub(super) evidence: Evidence,
     pub(super) relay: Seen,
 }

@@ -4,11 +4,12 @@
 use super::doors::Declarations;
 use crate::cli;
 use crate::docker::{Docker, Engine};
+use crate::drills::{self, Drills};
 use crate::evaluation::{self, Declared, Host, Launch, Package, Trust};
 use crate::exit::Refusal;
 use crate::ids::TrialId;
 use crate::interrupt::Interrupt;
-use crate::policy::{self, Case, Policy};
+use crate::policy::{self, Case, Drill, Policy};
 use crate::secret::HostSecret;
 use crate::snapshot;
 use crate::trace::Trace;
@@ -27,10 +28,12 @@ pub struct Accepted {
     pub target: Utf8PathBuf,
     /// As it was named.
     pub target_named: String,
-    /// In case, then repetition order.
+    /// In case, then drill, then repetition order.
     pub trials: Vec<Planned>,
     /// Repetitions of each case.
     pub repeat: u32,
+    /// Of the drills' chances; none where no trial is drilled.
+    pub seed: Option<u64>,
     /// Trials at the same time.
     pub jobs: u32,
     /// `--fail-fast`.
@@ -72,6 +75,67 @@ pub struct Planned {
     pub id: TrialId,
     /// Its case.
     pub case: std::sync::Arc<Case>,
+    /// The drill that it is tried under, with the run's seed.
+    pub drill: Option<(std::sync::Arc<Drill>, u64)>,
+}
+
+impl Planned {
+    /// The faults of one attempt at it.
+    pub fn drills(&self) -> Drills {
+        self.drill.as_ref().map(|(drill, seed)| Drills::new(drill, *seed, &self.id.to_string())).unwrap_or_default()
+    }
+}
+
+/// The drills that a run's trials are tried under, none being undisturbed, and the seed.
+struct Chosen {
+    drills: Vec<Option<String>>,
+    seed: Option<u64>,
+}
+
+/// `all` is undisturbed and under each drill; a name is that drill alone.
+fn choose(policy: &Policy, args: &cli::Run) -> Result<Chosen> {
+    let drills: Vec<Option<String>> = match args.drill.as_deref() {
+        None => vec![None],
+        Some("all") => std::iter::once(None).chain(policy.drills.keys().cloned().map(Some)).collect(),
+        Some(name) if policy.drills.contains_key(name) => vec![Some(name.to_owned())],
+        Some(name) => {
+            let known: Vec<&str> = policy.drills.keys().map(String::as_str).collect();
+            let hint = if known.is_empty() {
+                "the policy declares none; \"extends\" can take the built-in ones, such as drills/rate-limited"
+                    .to_owned()
+            } else {
+                format!("declared: all, {}", known.join(", "))
+            };
+            return Err(Refusal::new(format!("there is no drill {name:?}")).at("--drill").hint(hint).into());
+        }
+    };
+    let seed = match args.seed {
+        _ if drills.iter().all(Option::is_none) => None,
+        Some(seed) => Some(seed),
+        None => Some(generated_seed()?),
+    };
+    Ok(Chosen { drills, seed })
+}
+
+/// Short enough to be typed again, and a number that every JSON reader keeps whole.
+fn generated_seed() -> Result<u64> {
+    let mut bytes = [0; 4];
+    getrandom::fill(&mut bytes).context("failed to read random bytes for a seed")?;
+    Ok(u64::from(u32::from_le_bytes(bytes)))
+}
+
+/// Refuses a chosen drill that puts earlier worlds back where the evaluation cannot.
+fn restorable(policy: &Policy, chosen: &Chosen, declared: &Declared) -> Result<(), Refusal> {
+    let needs = |name: &&String| policy.drills.get(*name).is_some_and(drills::needs_restore);
+    match chosen.drills.iter().flatten().find(needs) {
+        Some(name) if !declared.world_restore => {
+            let what = format!("the drill {name} needs world.restore, which the evaluation does not have");
+            Err(Refusal::new(what)
+                .at(format!("policy.json#/drills/{name}"))
+                .hint("implement world.restore, or choose other drills"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Checks everything that needs no engine.
@@ -86,12 +150,14 @@ pub fn accept(args: &cli::Run, stop: &Interrupt) -> Result<Accepted> {
     evaluation::require_trust(&package, &policy, &trust)?;
     let cases = policy::select(policy::load_cases(&package.root, &policy)?, &args.cases)?;
     let repeat = args.repeat.unwrap_or(policy.repeat);
-    let trials = sharded(planned(cases, repeat), args.shard.as_deref())?;
+    let chosen = choose(&policy, args)?;
+    let trials = sharded(planned(&policy, cases, repeat, &chosen), args.shard.as_deref())?;
     let target_named = named.target.as_ref().unwrap_or(&policy.target.source).to_string();
     let target = named.target.clone().unwrap_or_else(|| package.root.join(&policy.target.source));
     snapshot::list(&snapshot_source(&target, &package, &policy))?;
     let sdk = sdk_folder()?;
     let introduced = introduce(&policy, &package, args, &sdk, stop)?;
+    restorable(&policy, &chosen, &introduced.declared)?;
     let secrets = evaluation::secrets(&policy, &introduced.declared, &package.root)?;
     let declarations = Declarations::compile(&policy, &introduced.declared, &package, &secrets, args.max_cost)?;
     Ok(Accepted {
@@ -99,6 +165,7 @@ pub fn accept(args: &cli::Run, stop: &Interrupt) -> Result<Accepted> {
         target_named,
         trials,
         repeat,
+        seed: chosen.seed,
         jobs: args.jobs.unwrap_or_else(default_jobs),
         fail_fast: args.fail_fast,
         retries: args.retry_uncertain,
@@ -155,14 +222,21 @@ pub fn snapshot_source<'a>(
     }
 }
 
-/// In case, then repetition order.
-fn planned(cases: Vec<Case>, repeat: u32) -> Vec<Planned> {
+/// In case, then drill, then repetition order.
+fn planned(policy: &Policy, cases: Vec<Case>, repeat: u32, chosen: &Chosen) -> Vec<Planned> {
     let mut trials = Vec::new();
+    let drill = |name: &Option<String>| {
+        let drill = policy.drills.get(name.as_ref()?)?;
+        Some((std::sync::Arc::new(drill.clone()), chosen.seed?))
+    };
+    let drills: Vec<_> = chosen.drills.iter().map(|name| (name.clone(), drill(name))).collect();
     for case in cases {
         let case = std::sync::Arc::new(case);
-        for repetition in 1..=repeat {
-            let id = TrialId { case: case.id.clone(), drill: None, repetition };
-            trials.push(Planned { id, case: case.clone() });
+        for (name, drill) in &drills {
+            for repetition in 1..=repeat {
+                let id = TrialId { case: case.id.clone(), drill: name.clone(), repetition };
+                trials.push(Planned { id, case: case.clone(), drill: drill.clone() });
+            }
         }
     }
     trials

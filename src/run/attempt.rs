@@ -6,9 +6,10 @@ use super::accept::Planned;
 use super::doors::{Files, Way};
 use super::lab::{Lab, Slot};
 use crate::docker::args::{Attachment, ContainerSpec};
+use crate::drills::Injected;
 use crate::evaluation::protocol::OperationSeen;
 use crate::evaluation::{self, EvaluationError, Host, Launch, VerifyInput};
-use crate::results::record::{TrialRecord, Usage, timestamp};
+use crate::results::record::{FaultRecord, TrialRecord, Usage, timestamp};
 use crate::results::store::{TrialFile, TrialFolder, TrialLog};
 use crate::trial::{self, Created, Exited, Objects, Shortfall, Watch};
 use crate::verdict::{self, Facts};
@@ -32,6 +33,7 @@ struct Story {
     diagnostics: Vec<String>,
     started: Option<SystemTime>,
     duration: Option<Duration>,
+    faults: Vec<FaultRecord>,
     usage: Usage,
     not_run: bool,
 }
@@ -84,9 +86,9 @@ fn record(planned: &Planned, folder: &TrialFolder, story: &Story, started: Syste
 
 fn unstored(planned: &Planned, story: &Story, started: SystemTime) -> TrialRecord {
     let blank = TrialRecord::not_run(&planned.id);
-    let (diagnostics, usage) = (story.diagnostics.clone(), story.usage.clone());
+    let (diagnostics, usage, faults) = (story.diagnostics.clone(), story.usage.clone(), story.faults.clone());
     if story.not_run {
-        return TrialRecord { diagnostics, usage, ..blank };
+        return TrialRecord { diagnostics, usage, faults, ..blank };
     }
     let (outcome, reason) = verdict::decide(&story.facts);
     TrialRecord {
@@ -97,6 +99,7 @@ fn unstored(planned: &Planned, story: &Story, started: SystemTime) -> TrialRecor
         // Where the target ran, its own begin: times and durations of a trial count from there.
         started: Some(timestamp(story.started.unwrap_or(started))),
         duration_ms: story.duration.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+        faults,
         diagnostics,
         usage,
         ..blank
@@ -267,6 +270,8 @@ fn revoke(way: Option<Way>, story: &mut Story) -> Vec<OperationSeen> {
         story.facts.evaluation_error = true;
         story.tell(format!("evaluation: {trouble}"));
     }
+    let fault = |it: Injected| FaultRecord { kind: it.kind.to_owned(), on: it.on, route: it.route, call: it.call };
+    story.faults = traffic.faults.into_iter().map(fault).collect();
     traffic.diagnostics.into_iter().for_each(|words| story.tell(words));
     traffic.operations.into_iter().map(evaluation::seen).collect()
 }

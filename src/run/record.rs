@@ -34,7 +34,7 @@ pub fn begin(run: &RunId, accepted: &Accepted, engine: &Engine) -> RunRecord {
         shard: accepted.shard.clone(),
         resumed: 0,
         merged_from: Vec::new(),
-        seed: None,
+        seed: accepted.seed,
         evaluation: evaluation(accepted),
         target: None,
         engine: Some(engine_record(engine, accepted)),

@@ -43,6 +43,7 @@ pub fn open(
     if settled.is_none() {
         return Err(Refusal::new(format!("run {} is still alive", earlier.run)).at("--resume").into());
     }
+    accepted.seed = earlier.seed;
     accepted.trials = missing(&earlier.trials, accepted);
     accepted.snapshot = earlier.target.as_ref().map(|target| target.snapshot.clone());
     accepted.repeat = earlier.repeat;
@@ -73,7 +74,14 @@ fn missing(stored: &[TrialRecord], accepted: &Accepted) -> Vec<Planned> {
     let cases: BTreeMap<_, _> =
         accepted.trials.iter().map(|planned| (planned.id.case.clone(), planned.case.clone())).collect();
     let unmeasured = stored.iter().filter(|trial| matches!(trial.outcome, Outcome::NotRun | Outcome::Uncertain));
-    unmeasured.filter_map(|trial| Some(Planned { id: trial.id(), case: cases.get(&trial.case)?.clone() })).collect()
+    // The policy is the same one, so its drills are.
+    let drill = |name: &str| Some((std::sync::Arc::new(accepted.policy.drills.get(name)?.clone()), accepted.seed?));
+    unmeasured
+        .filter_map(|trial| {
+            let drill = trial.drill.as_deref().and_then(drill);
+            Some(Planned { id: trial.id(), case: cases.get(&trial.case)?.clone(), drill })
+        })
+        .collect()
 }
 
 /// The stored record as the beginning of what comes now.

@@ -48,6 +48,10 @@ impl World for Echo {
     fn snapshot(&mut self) -> anyhow::Result<Value> {
         Ok(Value::Null)
     }
+
+    fn restore(&mut self, _world: &Value) -> anyhow::Result<()> {
+        Ok(())
+    }
 }
 
 /// A trial behind its own relay.
@@ -97,6 +101,7 @@ impl Trial {
                 before: Value::Null,
             }),
             gateways: vec![Arc::new(plan)],
+            drills: Arc::default(),
             redactor: Redactor::new(Vec::new()).unwrap(),
             purse: None,
             operations_file: Box::new(std::io::sink()),

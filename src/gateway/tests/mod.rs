@@ -2,6 +2,7 @@
 
 mod admission;
 mod answers;
+mod drills;
 mod guard;
 mod mcp;
 mod operations;
@@ -23,6 +24,9 @@ pub(super) struct Setting {
     pub(super) operations: Value,
     pub(super) script: String,
     pub(super) purse: Option<Arc<Purse>>,
+    /// The faults of a drill, as the policy has them.
+    pub(super) faults: Value,
+    pub(super) seed: u64,
 }
 
 impl Default for Setting {
@@ -37,7 +41,7 @@ impl Default for Setting {
             "get": {"calls": 3, "arguments": {"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]}},
             "put": {"calls": 100}, "refuse": {}, "fail": {}, "secret": {},
         });
-        Self { gateway, operations, script: String::new(), purse: None }
+        Self { gateway, operations, script: String::new(), purse: None, faults: Value::Null, seed: 1 }
     }
 }
 
@@ -92,6 +96,11 @@ impl World for Desk {
     fn snapshot(&mut self) -> Result<Value> {
         Ok(Value::Object(self.values.clone()))
     }
+
+    fn restore(&mut self, world: &Value) -> Result<()> {
+        self.values = world.as_object().cloned().unwrap_or_default();
+        Ok(())
+    }
 }
 
 pub(super) fn base64_of(text: &str) -> String {
@@ -116,10 +125,13 @@ pub(super) fn gateway() -> Gateway {
 }
 
 pub(super) fn rules(setting: &Setting) -> crate::policy::Policy {
-    let policy = json!({
+    let mut policy = json!({
         "version": 1, "name": "bench", "target": {"image": {"reference": "none:1"}, "command": ["true"]},
         "evaluation": {"command": ["true"]}, "gateways": {"openai": setting.gateway}, "operations": setting.operations,
     });
+    if setting.faults.is_array() {
+        policy["drills"] = json!({"drill": {"faults": setting.faults}});
+    }
     crate::policy::parse(policy.to_string().as_bytes()).unwrap_or_else(|refusal| panic!("{refusal}"))
 }
 
@@ -138,12 +150,15 @@ impl Bench {
             false => GatewayPlan::script("openai", rule, setting.script.as_bytes(), "replies.jsonl"),
         };
         let (operations, calls) = (Sink::default(), Sink::default());
+        let drill = policy.drills.get("drill");
+        let drills = drill.map(|drill| Drills::new(drill, setting.seed, "a-case@drill/1")).unwrap_or_default();
         let secret = HostSecret::generated("A_KEY", SECRET.to_owned());
         let pass = TrialPass {
             trial: TrialId { case: CaseId::try_from("a-case".to_owned()).unwrap(), drill: None, repetition: 1 },
             nonce: nonce().unwrap(),
             operations: Some(OperationsPlan { set, world: Arc::new(Mutex::new(desk)), before: json!({}) }),
             gateways: vec![Arc::new(plan.unwrap())],
+            drills: Arc::new(drills),
             redactor: Redactor::new(vec![secret]).unwrap(),
             purse: setting.purse,
             operations_file: Box::new(operations.clone()),

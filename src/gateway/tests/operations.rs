@@ -111,7 +111,7 @@ fn the_evaluations_own_schema_is_checked_too() {
     let desk = Desk { values: Map::new(), heard: Arc::default() };
     let plan = OperationsPlan { set: Arc::new(set), world: Arc::new(Mutex::new(desk)), before: json!({}) };
     let lines = Lines::new(Box::new(Sink::default()), "f".into(), Redactor::new(Vec::new()).unwrap());
-    let operations = Operations::new(plan, Life::default(), lines);
+    let operations = Operations::new(plan, Life::default(), lines, Arc::default());
     let listed = operations.list().next().unwrap();
     assert_eq!((listed.description.as_str(), &listed.schema), ("reads", &own));
     assert_eq!(operations.call("get", Some(&json!({"other": 1})), Via::Mcp).http().0, 400);
