@@ -25,7 +25,7 @@ lint:
 	cargo fmt --check
 	rustfmt --edition 2024 --check src/relay/main.rs
 	cargo clippy --all-targets -- -D warnings
-	! command -v shellcheck >/dev/null || shellcheck .ci/run scripts/engine scripts/test scripts/demo
+	! command -v shellcheck >/dev/null || shellcheck .ci/run scripts/engine scripts/test scripts/demo scripts/bench/all
 
 build:
 	cargo build
