@@ -1,8 +1,9 @@
 //! The first process of a run, and what package and policy must agree on before anything is provisioned: operations,
 //! credentials, `world.restore`. Owns the order: no declared credential stays in an evaluation process's environment.
 
-use crate::evaluation::host::{EvaluationError, Host, Launch};
+use crate::evaluation::host::{Host, Launch};
 use crate::evaluation::protocol::{Declared, clip};
+use crate::evaluation::trouble::EvaluationError;
 use crate::exit::Refusal;
 use crate::policy::{self, Policy, SecretRule};
 use crate::secret::{HostSecret, load_host_secret};

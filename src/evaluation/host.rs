@@ -7,6 +7,7 @@
 use crate::evaluation::log::Log;
 use crate::evaluation::package::Package;
 use crate::evaluation::protocol::{self, Declared, LONGEST_MESSAGE, NoResult, Reply, VerifyInput, clip};
+use crate::evaluation::trouble::{EvaluationError, LONGEST_MESSAGE_SHOWN, Trouble};
 use crate::interrupt::Interrupt;
 use crate::policy::Policy;
 use crate::process::{Child, Environment, Program};
@@ -14,7 +15,6 @@ use crate::verdict::Check;
 use camino::{Utf8Path, Utf8PathBuf};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use std::fmt;
 use std::io::{BufRead as _, BufReader, PipeReader, PipeWriter, Read, Write as _};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,8 +26,6 @@ const GLANCE: Duration = Duration::from_millis(20);
 const DRAIN: Duration = Duration::from_millis(500);
 /// How long a process may take to say good-bye.
 const GOODBYE: Duration = Duration::from_secs(5);
-/// Characters of an error that are shown.
-const LONGEST_MESSAGE_SHOWN: usize = 4_000;
 
 /// What starting a process takes.
 #[derive(Debug, Clone, Copy)]
@@ -346,39 +344,3 @@ fn keep_log(mut errors: PipeReader, log: Arc<Mutex<Log>>) -> Receiver<()> {
     });
     ended
 }
-
-/// What went wrong with an evaluation process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trouble {
-    /// It cannot be started.
-    NotStarted,
-    /// It raised: a JSON-RPC error. The process lives on.
-    Raised,
-    /// It ended.
-    Ended,
-    /// It gave no answer in time.
-    OutOfTime,
-    /// What it said cannot be understood.
-    Malformed,
-    /// The command was interrupted: nobody's fault.
-    Stopped,
-}
-
-/// Why a call of the evaluation process gave nothing: the trial is uncertain, never failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EvaluationError {
-    /// What kind of trouble.
-    pub kind: Trouble,
-    /// Which call: `initialize`, `verify`, …; `start` before any.
-    pub method: &'static str,
-    /// What happened; shown bounded.
-    pub message: String,
-}
-
-impl fmt::Display for EvaluationError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.method, clip(&self.message, LONGEST_MESSAGE_SHOWN))
-    }
-}
-
-impl std::error::Error for EvaluationError {}

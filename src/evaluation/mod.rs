@@ -11,12 +11,14 @@ pub mod sdk;
 
 mod listing;
 mod log;
+mod trouble;
 mod world;
 
 pub use agreement::{Introduced, NotIntroduced, agree, introduce, secrets};
-pub use host::{EvaluationError, Host, Launch};
+pub use host::{Host, Launch};
 pub use lock::LockRecord;
 pub use package::{Package, PackageFile, Trust, open, require_trust};
 pub use protocol::{Declared, DeclaredOperation, OperationSeen, Reply, VerifyInput};
 pub use sdk::write_sdk;
+pub use trouble::{EvaluationError, Trouble};
 pub use world::seen;

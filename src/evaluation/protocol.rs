@@ -1,7 +1,6 @@
 //! The messages of the evaluation process: JSON-RPC 2.0, one a line. Owns how a request is written and what a reply must
 //! be; starts nothing and waits for nothing. Replies come from trusted code, and are read as if they did not.
 
-use crate::ids::Digest;
 use crate::policy::SecretRule;
 use crate::verdict::{Check, Stop};
 use camino::Utf8PathBuf;
@@ -266,16 +265,6 @@ fn check(value: &Value) -> Result<Check, String> {
         Some(other) => Some(other.to_string()),
     };
     Ok(Check { name, passed: *passed, detail: detail.map(|text| clip(&text, LONGEST_DETAIL)) })
-}
-
-/// The digest of what an evaluation declares: the same for every process of a run, or the package is not one thing.
-pub fn fingerprint(declared: &Declared) -> Digest {
-    let operations: Vec<Value> = declared
-        .operations
-        .iter()
-        .map(|it| json!({"name": it.name, "description": it.description, "arguments": it.arguments}))
-        .collect();
-    Digest::of(json!({"operations": operations, "world_restore": declared.world_restore}).to_string().as_bytes())
 }
 
 /// A map's arguments as a JSON value.

@@ -1,7 +1,7 @@
 //! The evaluation process: what it may do wrong, and that nothing of it is left.
 
 use super::lab::{Lab, arguments};
-use crashlab::evaluation::host::Trouble;
+use crashlab::evaluation::Trouble;
 use crashlab::evaluation::{EvaluationError, Host, Reply, VerifyInput};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};

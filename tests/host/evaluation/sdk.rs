@@ -2,7 +2,7 @@
 
 use super::lab::{Lab, arguments};
 use assert_cmd::Command;
-use crashlab::evaluation::host::Trouble;
+use crashlab::evaluation::Trouble;
 use crashlab::evaluation::{Host, Reply, VerifyInput, introduce};
 use crashlab::verdict::{Check, Stop, StopReason};
 use serde_json::{Value, json};
