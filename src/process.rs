@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 
 /// How often a wait looks at the stop flag.
 const GLANCE: Duration = Duration::from_millis(20);
+/// How often a wait that nothing ends early looks whether it has become urgent.
+const LONG_GLANCE: Duration = Duration::from_millis(200);
 /// How long output may still arrive after the program has ended: a busy machine takes its time. A grandchild may hold the
 /// pipe for ever; then there is no result, since a part of an answer may read as another answer.
 const DRAIN: Duration = Duration::from_secs(20);
@@ -152,7 +154,9 @@ impl Program {
         }
         let output = child.take_output().map(|pipe| collect(pipe, bounds.output));
         let errors = child.take_errors().map(|pipe| collect(pipe, bounds.output));
-        let status = child.wait(Instant::now() + bounds.time, bounds.stop.as_ref())?;
+        let begun = Instant::now();
+        let hurried = bounds.hurried.as_ref().map(|(stop, time)| (stop, begun + *time));
+        let status = child.wait_hurried(begun + bounds.time, bounds.stop.as_ref(), hurried)?;
         let open = || ProcessError::OutputOpen { program: self.name() };
         let (stdout, more) = gathered(output).ok_or_else(open)?;
         let (stderr, _) = gathered(errors).ok_or_else(open)?;
@@ -207,12 +211,21 @@ pub struct Bounds {
     pub output: usize,
     /// Gives up when this is raised; none for what a clean-up does.
     pub stop: Option<Interrupt>,
+    /// Once the user asked twice to stop, the time is this one, also for a call that has begun.
+    pub hurried: Option<(Interrupt, Duration)>,
 }
 
 impl Bounds {
     /// A time limit, 16 MiB of output, no stop flag.
     pub fn time(time: Duration) -> Self {
-        Self { time, output: 16 << 20, stop: None }
+        Self { time, output: 16 << 20, stop: None, hurried: None }
+    }
+
+    /// Takes no longer than this, from its start, once the user asked twice to stop.
+    #[must_use]
+    pub fn hurried_by(mut self, stop: &Interrupt, time: Duration) -> Self {
+        self.hurried = Some((stop.clone(), time));
+        self
     }
 
     /// Gives up when the flag is raised.
@@ -224,7 +237,7 @@ impl Bounds {
 }
 
 /// A program that has ended.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Finished {
     /// How it ended.
     pub status: ExitStatus,
@@ -283,9 +296,26 @@ impl Child {
     /// # Errors
     /// [`ProcessError::OutOfTime`], [`ProcessError::Stopped`].
     pub fn wait(&self, deadline: Instant, stop: Option<&Interrupt>) -> Result<ExitStatus, ProcessError> {
+        self.wait_hurried(deadline, stop, None)
+    }
+
+    fn wait_hurried(
+        &self,
+        deadline: Instant,
+        stop: Option<&Interrupt>,
+        hurried: Option<(&Interrupt, Instant)>,
+    ) -> Result<ExitStatus, ProcessError> {
         let begun = Instant::now();
         loop {
-            let glance = if stop.is_some() { deadline.min(Instant::now() + GLANCE) } else { deadline };
+            let deadline = match hurried {
+                Some((stop, sooner)) if stop.is_impatient() => deadline.min(sooner),
+                _ => deadline,
+            };
+            let glance = match (stop, hurried) {
+                (Some(_), _) => deadline.min(Instant::now() + GLANCE),
+                (None, Some(_)) => deadline.min(Instant::now() + LONG_GLANCE),
+                (None, None) => deadline,
+            };
             let ended = self.handle.wait_deadline(glance).map_err(|error| ProcessError::lost(&self.program, error))?;
             if let Some(output) = ended {
                 return Ok(output.status);

@@ -70,12 +70,25 @@ pub fn run(global: &Global, args: &Run, stop: &Interrupt, out: &mut dyn Write) -
     };
     record::finish(&mut record, trials, &cleanup, stop);
     let exit = exit_of(&record.counts, stop.signal(), !cleanup.failures.is_empty());
-    record.exit = Some(exit.code());
-    let written = store.write_run(record)?;
+    let (written, exit) = store_end(&store, record, exit, &progress)?;
     progress.end(&written);
     args.trace.as_deref().map(|file| accepted.trace.write(file)).transpose()?;
     crate::report::run(global, &written, store.path(), out)?;
     Ok(exit)
+}
+
+/// Stores the run's last record. Where the disk does not take it, the result still goes to standard output, and the run
+/// counts as not measured: a later reader will not find its end.
+fn store_end(store: &Store, mut record: RunRecord, exit: Exit, progress: &Progress) -> Result<(RunRecord, Exit)> {
+    record.exit = Some(exit.code());
+    let error = match store.write_run(record.clone()) {
+        Ok(written) => return Ok((written, exit)),
+        Err(error) => error,
+    };
+    progress.unstored(&error);
+    let exit = if matches!(exit, Exit::Signal(_)) { exit } else { Exit::Uncertain };
+    record.exit = Some(exit.code());
+    Ok((store.redacted(record)?, exit))
 }
 
 /// A run that has an id, a folder and a record.

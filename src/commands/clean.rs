@@ -5,6 +5,7 @@ use crate::cli::{Clean, Format, Global};
 use crate::docker::Docker;
 use crate::exit::{Exit, Refusal};
 use crate::interrupt::Interrupt;
+use crate::report::text::safe;
 use crate::scope::{self, Cleanup, Leftover, Resource};
 use crate::trace::Trace;
 use anyhow::Result;
@@ -20,7 +21,18 @@ pub fn clean(global: &Global, args: &Clean, stop: &Interrupt, out: &mut dyn Writ
     let docker = Docker::new(stop, &Trace::off());
     let (mut told, mut left) = (Vec::new(), false);
     for leftover in chosen {
-        let cleanup = if args.dry_run { None } else { finish(global, &leftover, &docker)? };
+        if stop.is_raised() {
+            break;
+        }
+        let cleanup = match args.dry_run {
+            true => None,
+            false => match finish(global, &leftover, &docker)? {
+                Some(cleanup) => Some(cleanup),
+                // Somebody else has begun to finish it since it was looked at.
+                None if args.runs.is_empty() => continue,
+                None => return Err(alive(&leftover).into()),
+            },
+        };
         left |= cleanup.as_ref().is_some_and(|cleanup| !cleanup.failures.is_empty());
         tell(global, &leftover, cleanup.as_ref(), out);
         told.push(as_json(&leftover, cleanup.as_ref()));
@@ -30,7 +42,11 @@ pub fn clean(global: &Global, args: &Clean, stop: &Interrupt, out: &mut dyn Writ
         _ if told.is_empty() => drop(writeln!(out, "no run owes a clean-up")),
         _ => {}
     }
-    Ok(if left { Exit::CleanupFailed } else { Exit::Success })
+    Ok(match stop.signal() {
+        Some(signal) => Exit::Signal(signal),
+        None if left => Exit::CleanupFailed,
+        None => Exit::Success,
+    })
 }
 
 fn finish(global: &Global, leftover: &Leftover, docker: &Docker) -> Result<Option<Cleanup>> {
@@ -48,14 +64,17 @@ fn choose(all: Vec<Leftover>, named: &[String]) -> Result<Vec<Leftover>, Refusal
 fn one(all: &[Leftover], name: &str) -> Result<Leftover, Refusal> {
     let fits: Vec<&Leftover> = all.iter().filter(|leftover| leftover.run.as_str().starts_with(name)).collect();
     match fits.as_slice() {
-        [leftover] if leftover.live => {
-            Err(Refusal::new(format!("run {} is still alive", leftover.run))
-                .hint("interrupt it; it cleans up by itself"))
-        }
+        [leftover] if leftover.live => Err(alive(leftover)),
         [leftover] => Ok((*leftover).clone()),
         [] => Err(Refusal::new(format!("no run {name:?} owes a clean-up")).hint("see: crashlab clean --dry-run")),
         _ => Err(Refusal::new(format!("{name:?} is the beginning of {} runs", fits.len())).hint("give more of its id")),
     }
+}
+
+/// Its process is there, or another `clean` that finishes it.
+fn alive(leftover: &Leftover) -> Refusal {
+    Refusal::new(format!("run {} is still alive, or is being finished by another command", leftover.run))
+        .hint("interrupt it; it cleans up by itself")
 }
 
 fn tell(global: &Global, leftover: &Leftover, cleanup: Option<&Cleanup>, out: &mut dyn Write) {
@@ -64,7 +83,8 @@ fn tell(global: &Global, leftover: &Leftover, cleanup: Option<&Cleanup>, out: &m
     }
     let mut text = format!("run {}\n", leftover.run);
     let mut line = |what: &str, resource: &Resource, why: &str| {
-        text += &format!("  {what:<12} {:<10} {}{why}\n", resource.kind.as_str(), resource.handle());
+        let id = resource.id.as_deref().map(|id| format!(" {id}")).unwrap_or_default();
+        text += &format!("  {what:<12} {:<10} {}{id}{why}\n", resource.kind.as_str(), resource.name);
     };
     match cleanup {
         None => leftover.owed.iter().rev().for_each(|resource| line("would remove", resource, "")),
@@ -74,7 +94,9 @@ fn tell(global: &Global, leftover: &Leftover, cleanup: Option<&Cleanup>, out: &m
             cleanup.failures.iter().for_each(|it| line("still there", &it.resource, &format!(": {}", it.reason)));
         }
     }
-    let _ = out.write_all(text.as_bytes());
+    // A journal may have been edited: what it says is neutral for a terminal.
+    let text: Vec<_> = text.lines().map(safe).collect();
+    let _ = writeln!(out, "{}", text.join("\n"));
 }
 
 fn as_json(leftover: &Leftover, cleanup: Option<&Cleanup>) -> Value {

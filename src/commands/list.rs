@@ -6,6 +6,7 @@ use crate::exit::Exit;
 use crate::report::look::Look;
 use crate::report::{self, human};
 use crate::results::list;
+use crate::scope;
 use anyhow::Result;
 use std::io::Write;
 
@@ -24,6 +25,11 @@ pub fn list(global: &Global, out: &mut dyn Write) -> Result<Exit> {
         }
         Format::Json => report::json(&runs, out)?,
         _ => return Err(no_form("list", "human or json")),
+    }
+    // Mentioned, and never touched: a person finishes them.
+    let dead = scope::leftovers(&global.results.join("runs")).into_iter().filter(|leftover| !leftover.live);
+    if !global.quiet {
+        dead.for_each(|leftover| report::note(&leftover.note()));
     }
     Ok(Exit::Success)
 }

@@ -336,7 +336,7 @@ pub fn remove_network(network: &str) -> Vec<String> {
 
 /// One look at several objects, whatever they are.
 pub fn inspect(kind: &str, ids: &[&str]) -> Vec<String> {
-    [&["inspect", "--type", kind, "--format", "{{json .}}"], ids]
+    [&["inspect", "--type", kind, "--format", "{{json .}}", "--"], ids]
         .concat()
         .iter()
         .map(|word| (*word).to_owned())
@@ -443,6 +443,16 @@ pub fn build(spec: &BuildSpec) -> Vec<String> {
         args.extend(["--build-context".to_owned(), format!("{name}={place}")]);
     }
     args.extend(["--".to_owned(), spec.context.clone()]);
+    args
+}
+
+/// A volume of this name with labels, for a builder's state: made before buildx does, which gives it none.
+pub fn create_volume(name: &str, labels: &BTreeMap<String, String>) -> Vec<String> {
+    let mut args = words(&["volume", "create"]);
+    for (name, value) in labels {
+        args.extend(["--label".to_owned(), format!("{name}={value}")]);
+    }
+    args.extend(["--".to_owned(), name.to_owned()]);
     args
 }
 

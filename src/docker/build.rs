@@ -14,6 +14,8 @@ use std::time::Duration;
 pub struct BuilderState {
     /// Its full id.
     pub id: ContainerId,
+    /// With a leading slash.
+    pub name: String,
     /// RFC 3339.
     pub created: String,
 }
@@ -58,6 +60,18 @@ impl Docker {
         self.long_call(args::bootstrap_builder(name), time).map(drop)
     }
 
+    /// The containers of this id and of the name that buildx gives the builder's; each once.
+    ///
+    /// # Errors
+    /// A [`DockerError`] other than "not found".
+    pub fn look_for_builder(&self, name: &str, id: Option<&str>) -> Result<Vec<BuilderState>, DockerError> {
+        let container = builder_container(name);
+        let asked: Vec<&str> = id.into_iter().chain([container.as_str()]).collect();
+        let mut found: Vec<BuilderState> = self.inspect("container", &asked)?;
+        found.dedup_by(|a, b| a.id == b.id);
+        Ok(found)
+    }
+
     /// The builder's container, by the name that buildx gives it.
     ///
     /// # Errors
@@ -72,6 +86,14 @@ impl Docker {
     /// A [`DockerError`] other than "not found".
     pub fn inspect_volume(&self, name: &str) -> Result<Option<VolumeState>, DockerError> {
         Ok(self.inspect("volume", &[name])?.pop())
+    }
+
+    /// Makes a volume with these labels.
+    ///
+    /// # Errors
+    /// A [`DockerError`].
+    pub fn create_volume(&self, name: &str, labels: &BTreeMap<String, String>) -> Result<(), DockerError> {
+        self.call(args::create_volume(name, labels)).map(drop)
     }
 
     /// Removes a volume by name. One that is gone is success.

@@ -312,15 +312,8 @@ impl Docker {
         let program = self.program(args);
         let verb = super::verb_of(&program);
         let _span = self.trace.span(|| verb.clone());
-        let time = if self.stop.is_impatient() { super::IMPATIENT_CALL } else { super::CALL };
-        match program.run(&crate::process::Bounds::time(time)) {
-            Ok(finished) if finished.status.success() => (finished.stdout, None),
-            Ok(finished) => {
-                let error = DockerError::refused(verb, &finished);
-                (finished.stdout, Some(error))
-            }
-            Err(error) => (Vec::new(), Some(DockerError::no_answer(verb, error))),
-        }
+        let (finished, error) = self.ended(verb, program.run(&self.bounds()));
+        (finished.stdout, error)
     }
 
     /// Removes containers by full id, running or not. One that is gone is success.

@@ -186,7 +186,7 @@ impl Docker {
     fn ask<T: serde::de::DeserializeOwned>(&self, args: &[&str]) -> Result<T, DockerError> {
         let program = self.program(args.iter().map(|word| (*word).to_owned()).collect());
         let verb = super::verb_of(&program);
-        let finished = self.run(program, Bounds::time(GREETING))?;
+        let finished = self.run(program, Bounds::time(GREETING).stopped_by(&self.stop))?;
         serde_json::from_slice(&finished.stdout).map_err(|error| DockerError::unreadable(&verb, error))
     }
 }

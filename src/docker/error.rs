@@ -62,6 +62,23 @@ impl DockerError {
             .any(|words| complaint.contains(words))
     }
 
+    /// No engine is behind the endpoint, or it went away during the call: it may be restarting.
+    pub fn is_unreachable(&self) -> bool {
+        let DockerError::Refused { complaint, .. } = self else { return false };
+        let complaint = complaint.to_ascii_lowercase();
+        ["cannot connect to the docker daemon", "error during connect", "connection refused", "connection reset"]
+            .iter()
+            .any(|words| complaint.contains(words))
+    }
+
+    /// The engine (or buildx, which does the work itself) said no: nothing more comes of the call. Without such a word the
+    /// engine may still be making what was asked for.
+    pub fn is_answered(&self) -> bool {
+        let DockerError::Refused { verb, code: Some(_), complaint } = self else { return false };
+        complaint.contains("Error response from daemon")
+            || (verb.starts_with("docker buildx") && !self.is_unreachable())
+    }
+
     /// The subnet that was asked for is taken.
     pub fn is_address_clash(&self) -> bool {
         let DockerError::Refused { complaint, .. } = self else { return false };
@@ -94,3 +111,36 @@ impl fmt::Display for DockerError {
 }
 
 impl std::error::Error for DockerError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_complaint_says_what_may_still_come_of_a_call() {
+        // Complaint; not found, transient, unreachable, answered.
+        let table = [
+            ("Error response from daemon: No such container: x", [true, false, false, true]),
+            ("Error response from daemon: network x not found", [true, false, false, true]),
+            ("Error response from daemon: removal of container x is already in progress", [false, true, false, true]),
+            (
+                "Error response from daemon: error while removing network: has active endpoints",
+                [false, true, false, true],
+            ),
+            (
+                "Cannot connect to the Docker daemon at unix:///x. Is the docker daemon running?",
+                [false, false, true, false],
+            ),
+            ("error during connect: Post \"http://x/create\": EOF", [false, false, true, false]),
+            ("write unix @->/x: connection reset by peer", [false, false, true, false]),
+            ("broken pipe", [false, false, false, false]),
+            ("", [false, false, false, false]),
+        ];
+        for (complaint, expected) in table {
+            let error =
+                DockerError::Refused { verb: "docker rm".to_owned(), code: Some(1), complaint: complaint.to_owned() };
+            let found = [error.is_not_found(), error.is_transient(), error.is_unreachable(), error.is_answered()];
+            assert_eq!(found, expected, "{complaint}");
+        }
+    }
+}

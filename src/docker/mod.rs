@@ -10,20 +10,25 @@ mod container;
 mod engine;
 mod error;
 mod image;
+mod look;
 mod network;
+mod strain;
 
 pub use build::{BuilderState, VolumeState, builder_container, builder_volume};
 pub use container::{ContainerState, CreatedContainer};
 pub use engine::{Endpoint, Engine, Place};
 pub use error::DockerError;
 pub use image::ImageState;
+pub use look::Identity;
 pub use network::NetworkState;
 
 use crate::interrupt::Interrupt;
-use crate::process::{Bounds, Child, Environment, Finished, Program};
+use crate::process::{Bounds, Child, Environment, Finished, ProcessError, Program};
 use crate::trace::Trace;
 use camino::{Utf8Path, Utf8PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
+use strain::{IMPATIENT_CALL, Strain};
 
 /// The variables that tell the client which engine to speak to, and as whom.
 const CLIENT_ENVIRONMENT: &[&str] = &[
@@ -42,17 +47,13 @@ const CLIENT_ENVIRONMENT: &[&str] = &[
     "DOCKER_API_VERSION",
 ];
 
-/// How long a short call may take: the engine is local, but it may be busy with many starts.
-const CALL: Duration = Duration::from_secs(60);
-/// The same once the user asked twice to stop.
-const IMPATIENT_CALL: Duration = Duration::from_secs(10);
-
 /// A handle on the docker client; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Docker {
     environment: Environment,
     stop: Interrupt,
     trace: Trace,
+    strain: Arc<Strain>,
 }
 
 impl Docker {
@@ -60,7 +61,7 @@ impl Docker {
     pub fn new(stop: &Interrupt, trace: &Trace) -> Self {
         // LC_ALL: messages such as "No such container" are compared.
         let environment = Environment::only(CLIENT_ENVIRONMENT).with("LC_ALL", "C").with("DOCKER_CLI_HINTS", "false");
-        Self { environment, stop: stop.clone(), trace: trace.clone() }
+        Self { environment, stop: stop.clone(), trace: trace.clone(), strain: Arc::default() }
     }
 
     /// The same client with a buildx configuration of its own, so that the user's builders stay as they are.
@@ -72,8 +73,7 @@ impl Docker {
 
     /// A call that creates, removes or asks: never cut short by a first signal, so that its result is known.
     fn call(&self, args: Vec<String>) -> Result<Finished, DockerError> {
-        let time = if self.stop.is_impatient() { IMPATIENT_CALL } else { CALL };
-        self.run(self.program(args), Bounds::time(time))
+        self.run(self.program(args), self.bounds())
     }
 
     /// A call that may take long and may be given up.
@@ -82,7 +82,12 @@ impl Docker {
     }
 
     fn call_with_input(&self, args: Vec<String>, input: Vec<u8>) -> Result<Finished, DockerError> {
-        self.run(self.program(args).input(input), Bounds::time(CALL))
+        self.run(self.program(args).input(input), self.bounds())
+    }
+
+    /// What a short call may take; less once the user asked twice, also where the call has begun.
+    fn bounds(&self) -> Bounds {
+        Bounds::time(self.strain.time()).hurried_by(&self.stop, IMPATIENT_CALL)
     }
 
     fn spawn(&self, args: Vec<String>) -> Result<Child, DockerError> {
@@ -98,11 +103,35 @@ impl Docker {
     fn run(&self, program: Program, bounds: Bounds) -> Result<Finished, DockerError> {
         let verb = verb_of(&program);
         let _span = self.trace.span(|| verb.clone());
-        let finished = program.run(&bounds).map_err(|error| DockerError::no_answer(verb.clone(), error))?;
-        if !finished.status.success() {
-            return Err(DockerError::refused(verb, &finished));
+        let (finished, error) = self.ended(verb, program.run(&bounds));
+        match (finished, error) {
+            (_, Some(error)) => Err(error),
+            (finished, None) => Ok(finished),
         }
-        Ok(finished)
+    }
+
+    /// What came of a call, noted: a call that failed may have printed something all the same.
+    fn ended(&self, verb: String, ran: Result<Finished, ProcessError>) -> (Finished, Option<DockerError>) {
+        let (finished, error) = match ran {
+            Ok(finished) if finished.status.success() => (finished, None),
+            Ok(finished) => {
+                let error = DockerError::refused(verb, &finished);
+                (finished, Some(error))
+            }
+            Err(error) => (Finished::default(), Some(DockerError::no_answer(verb, error))),
+        };
+        self.strain.note(error.as_ref());
+        (finished, error)
+    }
+
+    /// How long no call has found an engine; none where the last one did.
+    pub fn unreachable_for(&self) -> Option<Duration> {
+        self.strain.unreachable_for()
+    }
+
+    /// How many clients were given up on so far: what they had asked for may still come.
+    pub fn given_up(&self) -> u64 {
+        self.strain.given_up()
     }
 
     /// The stop flag that long calls obey.

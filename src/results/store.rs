@@ -126,9 +126,18 @@ impl Store {
     /// # Errors
     /// Where the disk refuses.
     pub fn write_run(&self, record: RunRecord) -> Result<RunRecord> {
+        let record = self.redacted(record)?;
+        self.run.replace("run.json", &pretty(&record)?)?;
+        Ok(record)
+    }
+
+    /// What would be written, for a disk that does not take it.
+    ///
+    /// # Errors
+    /// Where the record has no JSON form.
+    pub fn redacted(&self, record: RunRecord) -> Result<RunRecord> {
         let mut record = redact_record(&self.redactor, "run.json", record)?;
         record.redactions = self.redactions();
-        self.run.replace("run.json", &pretty(&record)?)?;
         Ok(record)
     }
 

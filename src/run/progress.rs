@@ -102,10 +102,7 @@ impl Progress {
     /// Runs whose process is gone and that owe a clean-up are mentioned, and never touched.
     pub fn leftovers(&self, leftovers: &[Leftover]) {
         for leftover in leftovers.iter().filter(|leftover| !leftover.live) {
-            self.say(&format!(
-                "note: run {} ended without its clean-up; finish it with: crashlab clean {0}",
-                leftover.run
-            ));
+            self.say(&format!("note: {}", leftover.note()));
         }
     }
 
@@ -149,9 +146,17 @@ impl Progress {
         }
         for failure in &cleanup.failures {
             let (resource, reason) = (&failure.resource, &failure.reason);
-            self.line(&format!("error: {} {}: {reason}", resource.kind.as_str(), resource.name));
+            let id = resource.id.as_deref().map(|id| format!(" ({id})")).unwrap_or_default();
+            self.line(&format!("error: {} {}{id}: {reason}", resource.kind.as_str(), resource.name));
+        }
+        if let Some(failure) = cleanup.failures.first() {
             self.line(&format!("hint: finish it with: {}", failure.command));
         }
+    }
+
+    /// The run's end could not be written.
+    pub fn unstored(&self, error: &anyhow::Error) {
+        self.line(&format!("error: the run's record could not be written: {error:#}"));
     }
 
     /// Takes the bar away, and tells the end as it was stored.

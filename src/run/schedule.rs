@@ -5,8 +5,10 @@ use super::accept::{Accepted, Planned};
 use super::attempt;
 use super::lab::Lab;
 use super::progress::Progress;
-use super::proof;
+use super::{guarded, proof, record};
 use crate::docker::Engine;
+use crate::ids::TrialId;
+use crate::interrupt::Interrupt;
 use crate::results::record::TrialRecord;
 use crate::verdict::Outcome;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,7 +25,13 @@ pub fn run_trials(lab: &Lab<'_>, accepted: &Accepted, engine: &Engine, progress:
     let done: Vec<Mutex<Option<TrialRecord>>> = trials.iter().map(|_| Mutex::new(None)).collect();
     let workers = trials.len().min(accepted.jobs as usize + AHEAD.min(accepted.jobs as usize));
     std::thread::scope(|threads| {
-        threads.spawn(|| proof::make(lab, engine));
+        // A panic is told by whoever waits for the proof; it must not take the trials that are over with it.
+        threads.spawn(|| {
+            guarded(|| {
+                proof::make(lab, engine);
+                Ok(())
+            })
+        });
         for _ in 0..workers {
             threads.spawn(|| {
                 loop {
@@ -32,7 +40,9 @@ pub fn run_trials(lab: &Lab<'_>, accepted: &Accepted, engine: &Engine, progress:
                     if accepted.stop.is_raised() || halted.load(Ordering::SeqCst) {
                         break;
                     }
-                    let record = with_retries(lab, planned, accepted.retries, progress, &halted);
+                    let record = or_uncertain(&planned.id, &accepted.stop, || {
+                        with_retries(lab, planned, accepted.retries, progress, &halted)
+                    });
                     if accepted.fail_fast && matches!(record.outcome, Outcome::Failed | Outcome::Uncertain) {
                         halted.store(true, Ordering::SeqCst);
                     }
@@ -46,6 +56,12 @@ pub fn run_trials(lab: &Lab<'_>, accepted: &Accepted, engine: &Engine, progress:
         slot.into_inner().unwrap_or_else(PoisonError::into_inner).unwrap_or_else(|| TrialRecord::not_run(&planned.id))
     };
     done.into_iter().zip(trials).map(result).collect()
+}
+
+/// A panic in a trial makes that trial uncertain; the others, those that are over above all, stay what they are. What it
+/// had made is the scope's to remove.
+fn or_uncertain(id: &TrialId, stop: &Interrupt, trial: impl FnOnce() -> TrialRecord) -> TrialRecord {
+    guarded(|| Ok(trial())).unwrap_or_else(|error| record::unprovisioned(id, &error, stop))
 }
 
 fn with_retries(
@@ -64,5 +80,19 @@ fn with_retries(
         }
         left -= 1;
         progress.retry(&record);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verdict::Reason;
+
+    #[test]
+    fn a_panic_in_a_trial_makes_that_trial_uncertain_and_goes_no_further() {
+        let id: TrialId = "one/1".parse().unwrap();
+        let record = or_uncertain(&id, &Interrupt::never(), || panic!("in a worker"));
+        assert_eq!((record.outcome, record.reason), (Outcome::Uncertain, Some(Reason::EngineError)));
+        assert!(record.diagnostics[0].contains("crashlab itself failed"), "{:?}", record.diagnostics);
     }
 }

@@ -8,14 +8,16 @@ use camino::{Utf8Path, Utf8PathBuf};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 /// The journal's name in a run's folder.
 pub const FILE: &str = "journal.jsonl";
 /// No journal of a sane run is larger; a larger file is not read.
 const LARGEST: u64 = 256 << 20;
+/// Whoever only looks whether a run lives holds the lock for a moment: for that long it is tried again.
+const MOMENT: Duration = Duration::from_millis(300);
 
 /// One step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,7 +104,7 @@ impl Journal {
         let path = run_folder.join(FILE);
         let file = OpenOptions::new().create_new(true).read(true).append(true).mode(0o600).open(&path);
         let file = file.with_context(|| format!("failed to make the journal {path}"))?;
-        file.try_lock().with_context(|| format!("failed to lock the journal {path}"))?;
+        anyhow::ensure!(lock(&file, &path)?, "somebody else holds the new journal {path}");
         // The entry in the folder must survive a power cut as well as the lines do.
         File::open(run_folder)
             .and_then(|folder| folder.sync_all())
@@ -117,26 +119,7 @@ impl Journal {
     pub fn take_over(run_folder: &Utf8Path) -> Result<Option<Self>> {
         let path = run_folder.join(FILE);
         let file = open_no_follow(&path)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(std::fs::TryLockError::WouldBlock) => return Ok(None),
-            Err(std::fs::TryLockError::Error(error)) => {
-                return Err(error).with_context(|| format!("failed to lock the journal {path}"));
-            }
-        }
-        let mut journal = Self { path, file };
-        journal.end_torn_line()?;
-        Ok(Some(journal))
-    }
-
-    /// A torn last line must not swallow the next one.
-    fn end_torn_line(&mut self) -> Result<()> {
-        let mut bytes = Vec::new();
-        (&self.file).take(LARGEST).read_to_end(&mut bytes).with_context(|| format!("failed to read {}", self.path))?;
-        if bytes.last().is_some_and(|last| *last != b'\n') {
-            self.file.write_all(b"\n").with_context(|| format!("failed to write {}", self.path))?;
-        }
-        Ok(())
+        Ok(lock(&file, &path)?.then_some(Self { path, file }))
     }
 
     /// Writes one line and flushes it to disk.
@@ -144,10 +127,51 @@ impl Journal {
     /// # Errors
     /// Where the disk does not take it: then the step must not be taken either.
     pub fn write(&mut self, line: &Line) -> Result<()> {
-        let mut text = serde_json::to_vec(line).context("failed to encode a journal line")?;
-        text.push(b'\n');
+        self.write_all(std::slice::from_ref(line))
+    }
+
+    /// Writes lines and flushes them to disk together.
+    ///
+    /// # Errors
+    /// As [`Journal::write`].
+    pub fn write_all(&mut self, lines: &[Line]) -> Result<()> {
+        if lines.is_empty() {
+            return Ok(());
+        }
+        let torn = self.is_torn().with_context(|| format!("failed to read the journal {}", self.path))?;
+        let mut text = if torn { vec![b'\n'] } else { Vec::new() };
+        for line in lines {
+            serde_json::to_writer(&mut text, line).context("failed to encode a journal line")?;
+            text.push(b'\n');
+        }
         let written = self.file.write_all(&text).and_then(|()| self.file.sync_data());
         written.with_context(|| format!("failed to write the journal {}", self.path))
+    }
+
+    /// Half a line, left by a power cut, a kill or a disk that was full for a while, must not swallow the next one.
+    fn is_torn(&mut self) -> std::io::Result<bool> {
+        if self.file.seek(SeekFrom::End(0))? == 0 {
+            return Ok(false);
+        }
+        let mut last = [0_u8];
+        self.file.seek(SeekFrom::End(-1))?;
+        self.file.read_exact(&mut last)?;
+        Ok(last != *b"\n")
+    }
+}
+
+/// Whether the lock is ours now; not while somebody else holds it for longer than a moment.
+fn lock(file: &File, path: &Utf8Path) -> Result<bool> {
+    let begun = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(true),
+            Err(std::fs::TryLockError::WouldBlock) if begun.elapsed() > MOMENT => return Ok(false),
+            Err(std::fs::TryLockError::WouldBlock) => std::thread::sleep(MOMENT / 20),
+            Err(std::fs::TryLockError::Error(error)) => {
+                return Err(error).with_context(|| format!("failed to lock the journal {path}"));
+            }
+        }
     }
 }
 
@@ -183,4 +207,53 @@ pub fn read(run_folder: &Utf8Path) -> Result<Vec<Line>> {
 /// Now, as the journal writes it.
 pub fn now() -> String {
     humantime::format_rfc3339_millis(SystemTime::now()).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scope::Resource;
+
+    fn line(name: &str) -> Line {
+        Resource::intent(Kind::Network, name, BTreeMap::new()).line(Step::Intent, None)
+    }
+
+    fn folder() -> (tempfile::TempDir, Utf8PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = Utf8PathBuf::from_path_buf(folder.path().to_owned()).unwrap();
+        (folder, path)
+    }
+
+    #[test]
+    fn half_a_line_swallows_neither_the_line_before_nor_the_one_after_it() {
+        let (_folder, path) = folder();
+        let mut journal = Journal::create(&path).unwrap();
+        journal.write(&line("one")).unwrap();
+        // As a full disk leaves it, also in the middle of a character.
+        let mut half = OpenOptions::new().append(true).open(path.join(FILE)).unwrap();
+        half.write_all(b"{\"at\": \"2026\xc3").unwrap();
+        journal.write(&line("two")).unwrap();
+        journal.write_all(&[line("three"), line("four")]).unwrap();
+        let names: Vec<String> = read(&path).unwrap().into_iter().map(|line| line.name).collect();
+        assert_eq!(names, ["one", "two", "three", "four"]);
+    }
+
+    #[test]
+    fn a_run_lives_while_its_process_holds_the_journal_and_a_look_hinders_nobody() {
+        let (_folder, path) = folder();
+        let journal = Journal::create(&path).unwrap();
+        assert!(is_live(&path).unwrap());
+        assert!(Journal::take_over(&path).unwrap().is_none());
+        drop(journal);
+        assert!(!is_live(&path).unwrap());
+        // Somebody who only looks holds a shared lock for a moment.
+        let looking = File::open(path.join(FILE)).unwrap();
+        looking.try_lock_shared().unwrap();
+        let waiting = std::thread::spawn(move || {
+            std::thread::sleep(MOMENT / 4);
+            drop(looking);
+        });
+        assert!(Journal::take_over(&path).unwrap().is_some());
+        waiting.join().unwrap();
+    }
 }

@@ -2,6 +2,12 @@
 
 use super::journal::{Kind, Line, Step};
 use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+/// How long an engine may take to make what a client that is gone has asked for: a container or a network.
+const LATE_OBJECT: Duration = Duration::from_secs(10);
+/// The same for what buildx or a pull makes: these clients do the work themselves, the engine only takes the last of it.
+const LATE_IMAGE: Duration = Duration::from_secs(3);
 
 /// A resource of a scope.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,12 +24,36 @@ pub struct Resource {
     pub labels: BTreeMap<String, String>,
     /// When it was asked for.
     pub asked: String,
+    /// Without an identity: until when it may still come to be, although it is not there yet.
+    pub doubt: Option<SystemTime>,
+    /// Whether the journal has an intent to make it, before its identity.
+    pub intended: bool,
 }
 
 impl Resource {
     /// An intent, from now.
     pub fn intent(kind: Kind, name: impl Into<String>, labels: BTreeMap<String, String>) -> Self {
-        Self { kind, name: name.into(), id: None, created: None, labels, asked: super::journal::now() }
+        Self {
+            kind,
+            name: name.into(),
+            id: None,
+            created: None,
+            labels,
+            asked: super::journal::now(),
+            doubt: None,
+            intended: true,
+        }
+    }
+
+    /// The same in doubt: from `since` on nobody works on it any more who could say that it is there.
+    #[must_use]
+    pub fn doubtful(self, since: SystemTime) -> Self {
+        let late = match self.kind {
+            Kind::Container | Kind::Network => LATE_OBJECT,
+            Kind::Image | Kind::Builder | Kind::Volume => LATE_IMAGE,
+            Kind::Folder => return self,
+        };
+        Self { doubt: Some(since + late), ..self }
     }
 
     /// The line of a step of its life.
@@ -56,7 +86,8 @@ pub fn owed(lines: &[Line]) -> Vec<Resource> {
             (Step::Intent, Some(_)) => {}
             (Step::Created, Some(at)) => {
                 let asked = owed[at].asked.clone();
-                owed[at] = Resource { asked, ..resource_of(line) };
+                let intended = owed[at].intended;
+                owed[at] = Resource { asked, intended, ..resource_of(line) };
             }
             (Step::Removed | Step::Kept, Some(at)) => {
                 owed.remove(at);
@@ -75,6 +106,8 @@ fn resource_of(line: &Line) -> Resource {
         created: line.created.clone(),
         labels: line.labels.clone(),
         asked: line.at.clone(),
+        doubt: None,
+        intended: line.step == Step::Intent,
     }
 }
 

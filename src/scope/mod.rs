@@ -4,6 +4,7 @@
 
 pub mod journal;
 mod ledger;
+mod orphans;
 mod remove;
 mod rest;
 mod subnet;
@@ -23,11 +24,13 @@ use remove::{Removal, Remover};
 use std::collections::BTreeMap;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use subnet::Subnets;
 
 /// How often another subnet is tried after a clash with somebody else's network.
 const SUBNET_TRIES: usize = 20;
+/// Between two looks for what may still come.
+const PAUSE: Duration = Duration::from_millis(250);
 
 /// What a clean-up did.
 #[derive(Debug, Clone, Default)]
@@ -76,7 +79,7 @@ impl Scope {
     /// # Errors
     /// Where the journal or the folder cannot be made.
     pub fn open(run: &RunId, run_folder: &Utf8Path, scopes: &Utf8Path, docker: &Docker) -> Result<Self> {
-        Self::with_journal(run, Journal::create(run_folder)?, scopes, docker)
+        Self::with_journal(run, Journal::create(run_folder)?, 0, scopes, docker)
     }
 
     /// Opens a new scope for a run that is resumed, after `finish` has settled what it owed.
@@ -85,15 +88,17 @@ impl Scope {
     /// Where the run lives, or the folder cannot be made.
     pub fn reopen(run: &RunId, run_folder: &Utf8Path, scopes: &Utf8Path, docker: &Docker) -> Result<Self> {
         let journal = Journal::take_over(run_folder)?.ok_or_else(|| anyhow!("run {run} is still alive"))?;
-        Self::with_journal(run, journal, scopes, docker)
+        // Names go on from there: none is given twice, also where an object of the earlier process is still there.
+        let lines = u32::try_from(journal::read(run_folder)?.len()).unwrap_or(u32::MAX / 2);
+        Self::with_journal(run, journal, lines, scopes, docker)
     }
 
-    fn with_journal(run: &RunId, journal: Journal, scopes: &Utf8Path, docker: &Docker) -> Result<Self> {
+    fn with_journal(run: &RunId, journal: Journal, counter: u32, scopes: &Utf8Path, docker: &Docker) -> Result<Self> {
         make_private(scopes)?;
         let canonical = scopes.canonicalize_utf8().with_context(|| format!("failed to resolve {scopes}"))?;
         let folder = canonical.join(run.as_str());
         let docker = docker.with_buildx_config(&folder.join("buildx"));
-        let state = State { journal, held: Vec::new(), cleanup: Cleanup::default(), subnets: None, counter: 0 };
+        let state = State { journal, held: Vec::new(), cleanup: Cleanup::default(), subnets: None, counter };
         let scope = Self { run: run.clone(), docker, scopes: canonical, folder, state: Mutex::new(state) };
         let resource = Resource::intent(Kind::Folder, scope.folder.as_str(), BTreeMap::new());
         scope.create(resource, || {
@@ -213,9 +218,9 @@ impl Scope {
     pub fn builder(&self, image: Option<&str>, network: bool, time: Duration) -> Result<String> {
         // buildx lowers the name of a builder without a word: one with capitals would not be found again.
         let name = self.name("builder").to_ascii_lowercase();
-        let volume = Resource::intent(Kind::Volume, builder_volume(&name), BTreeMap::new());
-        // The volume's intent comes first: it is made with the container, and removed after it.
-        self.record_intent(&volume)?;
+        // The volume comes first, and is removed last. It is made here and not by buildx, which gives it no label: a volume
+        // has no id, and on engines up to 20.10 its time of creation moves with what is written into it.
+        self.volume(&builder_volume(&name))?;
         let builder = Resource::intent(Kind::Builder, &name, BTreeMap::new());
         self.create(builder, || {
             self.docker.create_builder(&name, image, network)?;
@@ -223,20 +228,50 @@ impl Scope {
             let state = self.docker.inspect_builder(&name)?.context("buildx made no container for the builder")?;
             Ok(((), Some(state.id.to_string())))
         })?;
-        if let Some(state) = self.docker.inspect_volume(&volume.name)? {
-            let labels = state.labels.unwrap_or_default();
-            self.record_created(Resource { created: Some(state.created_at), labels, ..volume })?;
-        }
         Ok(name)
+    }
+
+    /// A labelled volume; a random word among its labels is what nobody else's volume of this name has.
+    fn volume(&self, name: &str) -> Result<()> {
+        let mut word = [0_u8; 8];
+        getrandom::fill(&mut word).context("failed to read random bytes")?;
+        let mut labels = self.labels("builder");
+        labels.insert("crashlab.word".to_owned(), format!("{:016x}", u64::from_le_bytes(word)));
+        let volume = Resource::intent(Kind::Volume, name, labels);
+        self.create(volume.clone(), || {
+            self.docker.create_volume(name, &volume.labels)?;
+            Ok(((), None))
+        })?;
+        let state = self.docker.inspect_volume(name)?.context("the volume is gone again")?;
+        self.record_created(Resource { created: Some(state.created_at), ..volume })
     }
 
     /// Intent on disk → `make` → identity on disk. Where `make` fails, the thing may exist all the same: its intent stays
     /// owed, and its removal looks for it.
     fn create<T>(&self, resource: Resource, make: impl FnOnce() -> Result<(T, Option<String>)>) -> Result<T> {
         self.record_intent(&resource)?;
-        let (made, id) = make()?;
-        self.record_created(Resource { id, ..resource })?;
-        Ok(made)
+        let given_up = self.docker.given_up();
+        match make() {
+            Ok((made, id)) => {
+                self.record_created(Resource { id, ..resource })?;
+                Ok(made)
+            }
+            Err(error) => {
+                let unanswered = error.downcast_ref().is_some_and(|error: &DockerError| !error.is_answered());
+                if unanswered || self.docker.given_up() > given_up {
+                    self.doubt(&resource);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// A client that was cut off may have asked the engine for it: it may come a little later.
+    fn doubt(&self, resource: &Resource) {
+        let mut state = self.lock();
+        if let Some(held) = state.held.iter_mut().find(|held| *held == resource) {
+            *held = resource.clone().doubtful(SystemTime::now());
+        }
     }
 
     fn record_intent(&self, resource: &Resource) -> Result<()> {
@@ -255,67 +290,112 @@ impl Scope {
         state.journal.write(&resource.line(Step::Created, None))
     }
 
-    /// Removes a trial's objects behind it: containers first, then networks. Failures are kept for the report.
+    /// Removes a trial's objects behind it: containers first, then networks, each kind in one call and one look. Failures
+    /// are kept for the report.
     pub fn release(&self, containers: &[ContainerId], networks: &[NetworkId]) {
-        let ids: Vec<&str> =
-            containers.iter().map(ContainerId::as_str).chain(networks.iter().map(NetworkId::as_str)).collect();
-        for id in ids {
-            let held = self.lock().held.iter().find(|held| held.id.as_deref() == Some(id)).cloned();
-            if let Some(resource) = held {
-                self.remove(&resource);
-            }
-        }
+        self.release_all(&containers.iter().map(ContainerId::as_str).collect::<Vec<_>>());
+        self.release_all(&networks.iter().map(NetworkId::as_str).collect::<Vec<_>>());
     }
 
-    /// Removes everything that is left, newest first, and says what became of it.
+    fn release_all(&self, ids: &[&str]) {
+        let is_one = |held: &&Resource| held.id.as_deref().is_some_and(|id| ids.contains(&id));
+        let held: Vec<Resource> = self.lock().held.iter().filter(is_one).cloned().collect();
+        let outcomes = self.remover().remove_together(&held.iter().collect::<Vec<_>>());
+        self.settle_all(held.into_iter().zip(outcomes).collect());
+    }
+
+    /// Removes everything that is left, newest first, and says what became of it. What may still come is looked for again
+    /// at the end: most of the wait for it is over by then.
     pub fn close(self) -> Cleanup {
+        let mut unsure = Vec::new();
         loop {
-            let Some(resource) = self.lock().held.last().cloned() else { break };
-            self.remove(&resource);
+            let Some(resource) = self.lock().held.pop() else { break };
+            match self.remover().remove(&resource) {
+                Ok(Removal::Unsure) => unsure.push(resource),
+                outcome => self.settle_all(vec![(resource, outcome)]),
+            }
+        }
+        for resource in unsure {
+            let outcome = wait_until_sure(&self.remover(), &resource);
+            self.settle_all(vec![(resource, outcome)]);
         }
         self.state.into_inner().unwrap_or_else(PoisonError::into_inner).cleanup
     }
 
-    /// Whatever happens, the resource is not held afterwards: it is gone, kept, or among the failures.
-    fn remove(&self, resource: &Resource) {
-        let remover = Remover { run: &self.run, docker: &self.docker, scopes: &self.scopes };
-        let outcome = remover.remove(resource);
-        let mut state = self.lock();
-        state.held.retain(|held| held != resource);
-        let recorded = match outcome {
-            Ok(Removal::Gone) => {
-                state.cleanup.removed.push(resource.clone());
-                state.journal.write(&resource.line(Step::Removed, None))
-            }
-            Ok(Removal::Kept(reason)) => {
-                state.cleanup.kept.push((resource.clone(), reason.clone()));
-                state.journal.write(&resource.line(Step::Kept, Some(reason)))
-            }
-            Err(error) => {
-                state.cleanup.failures.push(self.failure(resource, &error));
-                Ok(())
-            }
-        };
-        if let Err(error) = recorded {
-            let failure = Failure {
-                reason: format!("its end could not be recorded: {error:#}"),
-                ..self.failure(resource, &error)
-            };
-            state.cleanup.failures.push(failure);
-        }
+    fn remover(&self) -> Remover<'_> {
+        Remover { run: &self.run, docker: &self.docker, scopes: &self.scopes, orphan: None }
     }
 
-    fn failure(&self, resource: &Resource, error: &anyhow::Error) -> Failure {
-        Failure {
-            resource: resource.clone(),
-            reason: format!("{error:#}"),
-            command: format!("crashlab clean {}", self.run),
-        }
+    /// Whatever happened, these are not held afterwards: each is gone, kept, or among the failures.
+    fn settle_all(&self, outcomes: Vec<(Resource, Result<Removal>)>) {
+        let mut state = self.lock();
+        let State { journal, held, cleanup, .. } = &mut *state;
+        held.retain(|held| outcomes.iter().all(|(resource, _)| held != resource));
+        settle(&self.remover(), journal, cleanup, outcomes);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic elsewhere must not keep the clean-up from its work.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Takes outcomes into the journal and the account of the clean-up.
+fn settle(
+    remover: &Remover<'_>,
+    journal: &mut Journal,
+    cleanup: &mut Cleanup,
+    outcomes: Vec<(Resource, Result<Removal>)>,
+) {
+    let mut lines = Vec::new();
+    let mut recorded = Vec::new();
+    for (resource, outcome) in outcomes {
+        match outcome {
+            Ok(Removal::Gone) => {
+                lines.push(resource.line(Step::Removed, None));
+                recorded.push(resource.clone());
+                cleanup.removed.push(resource);
+            }
+            Ok(Removal::Kept(reason)) => {
+                lines.push(resource.line(Step::Kept, Some(reason.clone())));
+                recorded.push(resource.clone());
+                cleanup.kept.push((resource, reason));
+            }
+            Ok(Removal::Unsure) => {
+                let reason = "it was being made when its docker client was cut off, and may still come".to_owned();
+                cleanup.failures.push(failure(remover, resource, reason));
+            }
+            Err(error) => cleanup.failures.push(failure(remover, resource, format!("{error:#}"))),
+        }
+    }
+    if let Err(error) = journal.write_all(&lines) {
+        let reason = format!("its end could not be recorded: {error:#}");
+        cleanup.failures.extend(recorded.into_iter().map(|resource| failure(remover, resource, reason.clone())));
+    }
+}
+
+fn failure(remover: &Remover<'_>, resource: Resource, reason: String) -> Failure {
+    let results = remover.scopes.parent().unwrap_or(remover.scopes);
+    Failure { resource, reason, command: format!("crashlab clean {} --results {}", remover.run, quoted(results)) }
+}
+
+/// As one word for a shell.
+fn quoted(path: &Utf8Path) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@".contains(c);
+    if path.as_str().chars().all(plain) {
+        path.to_string()
+    } else {
+        format!("'{}'", path.as_str().replace('\'', "'\\''"))
+    }
+}
+
+/// Looks again until it is there, or cannot come any more; at once where the user asked twice to stop.
+fn wait_until_sure(remover: &Remover<'_>, resource: &Resource) -> Result<Removal> {
+    loop {
+        match remover.remove(resource) {
+            Ok(Removal::Unsure) if !remover.docker.stop().is_impatient() => std::thread::sleep(PAUSE),
+            outcome => return outcome,
+        }
     }
 }
 

@@ -1,19 +1,19 @@
 //! Removal: prove that the thing is the scope's own, remove it, look again, and only then say so. One function a kind.
 //!
 //! The only way from a label to a removal is an intent that got no identity: unique name, the scope's label and a creation
-//! time after the intent must all match. "Not found" is success; "busy" is waited for; a mismatch keeps the thing.
+//! time after the intent must all match. "Not found" is success; "busy" is waited for; a mismatch keeps the thing, and so
+//! does another thing that has its name now. Where nothing is found but something may still come, that is said as well.
 
 use super::journal::Kind;
 use super::ledger::Resource;
 use crate::docker::args::RUN_LABEL;
-use crate::docker::{Docker, DockerError};
+use crate::docker::{Docker, DockerError, Identity, builder_volume};
 use crate::ids::{ContainerId, NetworkId, RunId};
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use camino::{Utf8Path, Utf8PathBuf};
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
 
-/// How long the engine may be busy with a thing before its removal counts as failed.
+/// How long the engine may be busy with a thing, or away, before its removal counts as failed.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The same once the user asked twice to stop.
 const IMPATIENCE: Duration = Duration::from_secs(2);
@@ -29,6 +29,8 @@ pub enum Removal {
     Gone,
     /// There is something, but it is not the recorded thing.
     Kept(String),
+    /// Nothing is there, and it may still come: whoever was making it had no time to say so.
+    Unsure,
 }
 
 /// Who removes: the run whose label proves ownership, and the client to ask.
@@ -40,60 +42,143 @@ pub struct Remover<'a> {
     pub docker: &'a Docker,
     /// Below which folders are removed.
     pub scopes: &'a Utf8Path,
+    /// A docker client of the (dead) run that still works: what it makes may still come.
+    pub orphan: Option<u32>,
 }
 
 impl Remover<'_> {
-    /// Removes one resource, if it still is what was recorded.
+    /// Removes one resource, if it still is what was recorded. An engine that is away may come back meanwhile.
     ///
     /// # Errors
     /// Where the engine refuses, hangs, or still has the thing after the wait.
     pub fn remove(&self, resource: &Resource) -> Result<Removal> {
+        loop {
+            let outcome = self.attempt(resource);
+            let away = |error: &anyhow::Error| error.downcast_ref().is_some_and(DockerError::is_unreachable);
+            if outcome.as_ref().is_err_and(away) && self.docker.unreachable_for() < Some(self.patience()) {
+                std::thread::sleep(PAUSE);
+                continue;
+            }
+            return outcome
+                .with_context(|| format!("failed to remove {} {}", resource.kind.as_str(), resource.handle()));
+        }
+    }
+
+    fn attempt(&self, resource: &Resource) -> Result<Removal> {
+        if !resource.intended {
+            return Ok(Removal::Kept("the journal has no intent to make it".to_owned()));
+        }
+        if !self.is_own_name(resource) {
+            return Ok(Removal::Kept("it has a name that this run does not give".to_owned()));
+        }
         match resource.kind {
-            Kind::Container => self.container(resource),
-            Kind::Network => self.network(resource),
+            Kind::Container | Kind::Network => self.by_id(resource),
             Kind::Image => self.image(resource),
             Kind::Builder => self.builder(resource),
             Kind::Volume => self.volume(resource),
             Kind::Folder => self.folder(resource),
         }
-        .with_context(|| format!("failed to remove {} {}", resource.kind.as_str(), resource.handle()))
     }
 
-    fn container(&self, resource: &Resource) -> Result<Removal> {
-        let id = match &resource.id {
-            Some(id) => Some(ContainerId::try_from(id.clone())?),
-            None => self.docker.find_container(&resource.name, self.run.as_str())?,
+    /// A journal may have been edited: whatever it says, only names that this run gives are removed by name.
+    fn is_own_name(&self, resource: &Resource) -> bool {
+        let (name, own) = (resource.name.as_str(), format!("crashlab-{}-", self.run));
+        let builder = format!("{}builder-", own.to_ascii_lowercase());
+        match resource.kind {
+            Kind::Container | Kind::Network => name.starts_with(&own),
+            Kind::Builder => name.starts_with(&builder),
+            Kind::Volume => {
+                let (head, end) = (builder_volume(&builder), "0_state");
+                name.ends_with(end) && name.starts_with(head.trim_end_matches(end))
+            }
+            // A pulled image has the name that the policy gives it, a folder is compared by its place.
+            Kind::Image | Kind::Folder => true,
+        }
+    }
+
+    /// Containers and networks of this process, by the ids that the engine gave it itself: removed in one call, looked at in
+    /// one. One that is still there after that goes through [`Remover::remove`].
+    pub fn remove_together(&self, resources: &[&Resource]) -> Vec<Result<Removal>> {
+        let ids: Vec<&str> = resources.iter().filter_map(|resource| resource.id.as_deref()).collect();
+        let [first, ..] = resources else { return Vec::new() };
+        let names = resources.iter().map(|resource| resource.name.as_str());
+        let asked: Vec<&str> = ids.iter().copied().chain(names).collect();
+        // What it says does not matter, the look does; but an engine that hangs is not asked the same for each again.
+        let silent = self.ask(first.kind, &ids).err().filter(DockerError::is_out_of_time);
+        let found = self.look(first.kind, &asked);
+        let outcome = |resource: &&Resource| match &found {
+            Ok(found) if found.iter().all(|it| Some(it.id.as_str()) != resource.id.as_deref()) => {
+                Ok(gone(resource, found))
+            }
+            _ => match &silent {
+                Some(error) => {
+                    Err(anyhow!("failed to remove {} {}: {error}", resource.kind.as_str(), resource.handle()))
+                }
+                None => self.remove(resource),
+            },
         };
-        let Some(id) = id else { return Ok(Removal::Gone) };
-        let Some(state) = self.docker.inspect_containers(&[&id])?.pop() else { return Ok(Removal::Gone) };
-        let named = state.name.trim_start_matches('/') == resource.name;
-        if let Some(reason) = self.mismatch(resource, named, state.config.labels.as_ref(), &state.created) {
+        resources.iter().map(outcome).collect()
+    }
+
+    fn by_id(&self, resource: &Resource) -> Result<Removal> {
+        let id = match &resource.id {
+            Some(id) => Some(id.clone()),
+            None => self.find(resource)?,
+        };
+        let Some(id) = id else { return self.absent(resource) };
+        if ContainerId::try_from(id.clone()).is_err() {
+            return Ok(Removal::Kept("what the journal has for its id is no full id".to_owned()));
+        }
+        let found = self.look(resource.kind, &[&id, &resource.name])?;
+        let Some(own) = found.iter().find(|it| it.id == id) else { return Ok(gone(resource, &found)) };
+        if let Some(reason) = self.mismatch(resource, own) {
             return Ok(Removal::Kept(reason));
         }
-        self.until_gone(
-            || self.docker.remove_containers(&[&id]),
-            || Ok(self.docker.inspect_containers(&[&id])?.is_empty()),
-        )
+        let look = || self.look(resource.kind, &[&id, &resource.name]);
+        let is_gone = |found: &Vec<Identity>| found.iter().all(|it| it.id != id);
+        let found = self.until(|| self.ask(resource.kind, &[&id]), look, is_gone)?;
+        Ok(gone(resource, &found))
     }
 
-    fn network(&self, resource: &Resource) -> Result<Removal> {
-        let id = match &resource.id {
-            Some(id) => Some(NetworkId::try_from(id.clone())?),
-            None => self.docker.find_network(&resource.name, self.run.as_str())?,
-        };
-        let Some(id) = id else { return Ok(Removal::Gone) };
-        let Some(state) = self.docker.inspect_networks(&[&id])?.pop() else { return Ok(Removal::Gone) };
-        if let Some(reason) =
-            self.mismatch(resource, state.name == resource.name, state.labels.as_ref(), &state.created)
+    fn find(&self, resource: &Resource) -> Result<Option<String>> {
+        let (name, run) = (resource.name.as_str(), self.run.as_str());
+        Ok(match resource.kind {
+            Kind::Network => self.docker.find_network(name, run)?.map(|id| id.to_string()),
+            _ => self.docker.find_container(name, run)?.map(|id| id.to_string()),
+        })
+    }
+
+    fn look(&self, kind: Kind, asked: &[&str]) -> Result<Vec<Identity>, DockerError> {
+        match kind {
+            Kind::Network => self.docker.look_for_networks(asked),
+            _ => self.docker.look_for_containers(asked),
+        }
+    }
+
+    /// By full id only: what is no full id is not asked for.
+    fn ask(&self, kind: Kind, ids: &[&str]) -> Result<(), DockerError> {
+        if kind == Kind::Network {
+            let ids: Vec<NetworkId> = ids.iter().filter_map(|id| NetworkId::try_from((*id).to_owned()).ok()).collect();
+            return ids.iter().try_for_each(|id| self.docker.remove_network(id));
+        }
+        let ids: Vec<ContainerId> = ids.iter().filter_map(|id| ContainerId::try_from((*id).to_owned()).ok()).collect();
+        self.docker.remove_containers(&ids.iter().collect::<Vec<_>>())
+    }
+
+    /// Nothing is there. That is final once whoever was making it is gone, and a moment has passed since.
+    fn absent(&self, resource: &Resource) -> Result<Removal> {
+        if resource.doubt.is_some()
+            && let Some(pid) = self.orphan
         {
-            return Ok(Removal::Kept(reason));
+            bail!("a docker client of that run, process {pid}, may still make it");
         }
-        self.until_gone(|| self.docker.remove_network(&id), || Ok(self.docker.inspect_networks(&[&id])?.is_empty()))
+        let still = resource.doubt.is_some_and(|until| SystemTime::now() < until);
+        Ok(if still { Removal::Unsure } else { Removal::Gone })
     }
 
     /// An image only while its name still points at the recorded id; other names of it are the user's.
     fn image(&self, resource: &Resource) -> Result<Removal> {
-        let Some(state) = self.docker.inspect_image(&resource.name)? else { return Ok(Removal::Gone) };
+        let Some(state) = self.docker.inspect_image(&resource.name)? else { return self.absent(resource) };
         match &resource.id {
             Some(id) if id != state.id.as_str() => {
                 return Ok(Removal::Kept(format!("the name points at another image now, {}", state.id)));
@@ -107,52 +192,51 @@ impl Remover<'_> {
                 }
             }
         }
-        self.until_gone(
+        self.until(
             || self.docker.remove_image(&resource.name),
-            || {
-                Ok(self
-                    .docker
-                    .inspect_image(&resource.name)?
-                    .is_none_or(|now| Some(now.id.as_str()) != resource.id.as_deref()))
-            },
-        )
+            || self.docker.inspect_image(&resource.name),
+            |now| now.as_ref().is_none_or(|now| now.id != state.id),
+        )?;
+        Ok(Removal::Gone)
     }
 
     /// The builder's container by its full id, then its entry, which touches neither container nor volume.
     fn builder(&self, resource: &Resource) -> Result<Removal> {
-        let Some(state) = self.docker.inspect_builder(&resource.name)? else { return self.builder_entry(resource) };
-        let recorded = resource
-            .id
-            .as_deref()
-            .map_or_else(|| born_after(&state.created, &resource.asked), |id| id == state.id.as_str());
-        if !recorded {
+        let found = self.docker.look_for_builder(&resource.name, resource.id.as_deref())?;
+        let own = |id: &ContainerId, created: &str| match &resource.id {
+            Some(recorded) => recorded == id.as_str(),
+            None => born_after(created, &resource.asked),
+        };
+        let (own, others): (Vec<_>, Vec<_>) = found.into_iter().partition(|it| own(&it.id, &it.created));
+        for state in &own {
+            let look = || self.docker.look_for_containers(&[state.id.as_str()]);
+            self.until(|| self.docker.remove_containers(&[&state.id]), look, Vec::is_empty)?;
+        }
+        // The entry is a file of the scope's folder: without that there is none, and asking for it would make the folder.
+        if self.scopes.join(self.run.as_str()).join("buildx").exists() {
             self.docker.remove_builder_entry(&resource.name)?;
-            return Ok(Removal::Kept(format!("the builder's container is another one now, {}", state.id)));
         }
-        let look = || Ok(self.docker.inspect_containers(&[&state.id])?.is_empty());
-        self.until_gone(|| self.docker.remove_containers(&[&state.id]), look)?;
-        self.builder_entry(resource)
+        match others.first() {
+            Some(other) => Ok(Removal::Kept(format!("the builder's container is another one now, {}", other.id))),
+            None if own.is_empty() => self.absent(resource),
+            None => Ok(Removal::Gone),
+        }
     }
 
-    fn builder_entry(&self, resource: &Resource) -> Result<Removal> {
-        self.docker.remove_builder_entry(&resource.name)?;
-        Ok(Removal::Gone)
-    }
-
-    /// A volume has no id: its name is unique to the scope, and its creation time has to be the recorded one.
+    /// A volume has no id. Its name is unique to the scope, its labels hold a random word, and it is no older than the intent
+    /// to make it; the recorded time of creation says no more, since an engine may move it forward.
     fn volume(&self, resource: &Resource) -> Result<Removal> {
-        let Some(state) = self.docker.inspect_volume(&resource.name)? else { return Ok(Removal::Gone) };
-        let recorded = resource.created.as_deref().map_or_else(
-            || born_after(&state.created_at, &resource.asked),
-            |created| created == state.created_at && state.labels.unwrap_or_default() == resource.labels,
-        );
-        if !recorded {
-            return Ok(Removal::Kept(format!("a volume of this name was made at another time, {}", state.created_at)));
+        let Some(state) = self.docker.inspect_volume(&resource.name)? else { return self.absent(resource) };
+        let not_before = resource.created.as_deref().unwrap_or(&resource.asked);
+        if state.labels.unwrap_or_default() != resource.labels || !born_after(&state.created_at, not_before) {
+            return Ok(Removal::Kept(format!("another volume has its name now, made {}", state.created_at)));
         }
-        self.until_gone(
+        self.until(
             || self.docker.remove_volume(&resource.name),
-            || Ok(self.docker.inspect_volume(&resource.name)?.is_none()),
-        )
+            || self.docker.inspect_volume(&resource.name),
+            Option::is_none,
+        )?;
+        Ok(Removal::Gone)
     }
 
     /// Only the scope's own folder, by its place; std's removal does not follow links.
@@ -173,17 +257,12 @@ impl Remover<'_> {
     }
 
     /// Why the thing is not the recorded one; none where it is.
-    fn mismatch(
-        &self,
-        resource: &Resource,
-        named: bool,
-        labels: Option<&BTreeMap<String, String>>,
-        created: &str,
-    ) -> Option<String> {
-        if !named {
+    fn mismatch(&self, resource: &Resource, found: &Identity) -> Option<String> {
+        let Identity { name, created, labels, .. } = found;
+        if *name != resource.name {
             return Some("it has another name than the recorded one".to_owned());
         }
-        if labels.and_then(|labels| labels.get(RUN_LABEL)).is_none_or(|run| run != self.run.as_str()) {
+        if labels.get(RUN_LABEL).is_none_or(|run| run != self.run.as_str()) {
             return Some("it lacks the scope's label".to_owned());
         }
         if !born_after(created, &resource.asked) {
@@ -192,27 +271,40 @@ impl Remover<'_> {
         None
     }
 
-    /// Asks until a fresh look-up does not find it; "busy" is waited for.
-    fn until_gone(
+    fn patience(&self) -> Duration {
+        if self.docker.stop().is_impatient() { IMPATIENCE } else { PATIENCE }
+    }
+
+    /// Asks until a fresh look finds it gone, and gives that look; "busy" is waited for.
+    fn until<T>(
         &self,
         ask: impl Fn() -> Result<(), DockerError>,
-        is_gone: impl Fn() -> Result<bool, DockerError>,
-    ) -> Result<Removal> {
+        look: impl Fn() -> Result<T, DockerError>,
+        is_gone: impl Fn(&T) -> bool,
+    ) -> Result<T> {
         let begun = Instant::now();
         loop {
             let answer = ask();
-            if is_gone()? {
-                return Ok(Removal::Gone);
+            let found = look()?;
+            if is_gone(&found) {
+                return Ok(found);
             }
-            let patience = if self.docker.stop().is_impatient() { IMPATIENCE } else { PATIENCE };
             match answer {
                 Err(error) if !error.is_transient() => return Err(error.into()),
-                Err(error) if begun.elapsed() > patience => return Err(error.into()),
-                Ok(()) if begun.elapsed() > patience => return Err(anyhow!("the engine still has it")),
+                Err(error) if begun.elapsed() > self.patience() => return Err(error.into()),
+                Ok(()) if begun.elapsed() > self.patience() => return Err(anyhow!("the engine still has it")),
                 _ => std::thread::sleep(PAUSE),
             }
         }
     }
+}
+
+/// It is gone; what has its name now, if anything, is somebody else's and stays.
+fn gone(resource: &Resource, found: &[Identity]) -> Removal {
+    let other = found.iter().find(|it| it.name == resource.name);
+    other.map_or(Removal::Gone, |it| {
+        Removal::Kept(format!("another {} has its name now, {}", resource.kind.as_str(), it.id))
+    })
 }
 
 /// Whether the engine's time of creation is not before the intent (both RFC 3339; an offset is allowed).

@@ -1,14 +1,15 @@
 //! Finishing what a dead run owes, from its journal, under the same rules as a live one. Started by a person only
 //! (`crashlab clean`) or by resuming that very run; `run` and `list` only mention it.
 
-use super::journal::{self, Journal, Step};
+use super::journal::{self, Journal, Kind};
 use super::ledger::{Resource, owed};
 use super::remove::{Removal, Remover};
-use super::{Cleanup, Failure};
+use super::{Cleanup, orphans, settle, wait_until_sure};
 use crate::docker::Docker;
 use crate::ids::RunId;
 use anyhow::Result;
 use camino::{Utf8Path, Utf8PathBuf};
+use std::time::SystemTime;
 
 /// A run that still owes a clean-up.
 #[derive(Debug, Clone)]
@@ -21,6 +22,13 @@ pub struct Leftover {
     pub live: bool,
     /// What it owes, in the order of creation.
     pub owed: Vec<Resource>,
+}
+
+impl Leftover {
+    /// What a person is told of it.
+    pub fn note(&self) -> String {
+        format!("run {} ended without its clean-up; finish it with: crashlab clean {0}", self.run)
+    }
 }
 
 /// What a stored run still owes; nothing where it has no journal.
@@ -49,41 +57,49 @@ fn leftover(folder: &Utf8Path) -> Option<Leftover> {
     Some(Leftover { run, folder: folder.to_owned(), live, owed })
 }
 
-/// Removes what a dead run owes, newest first. None where the run lives (or somebody else is finishing it).
+/// Removes what a dead run owes, newest first. None where the run lives (or somebody else is finishing it). A signal ends it
+/// between two removals: the rest stays owed.
 ///
 /// # Errors
 /// Where its journal cannot be taken over.
 pub fn finish(run: &RunId, run_folder: &Utf8Path, scopes: &Utf8Path, docker: &Docker) -> Result<Option<Cleanup>> {
     let Some(mut journal) = Journal::take_over(run_folder)? else { return Ok(None) };
-    let docker = docker.with_buildx_config(&scopes.join(run.as_str()).join("buildx"));
-    let remover = Remover { run, docker: &docker, scopes };
-    let mut cleanup = Cleanup::default();
+    let scopes = scopes.canonicalize_utf8().unwrap_or_else(|_| scopes.to_owned());
+    let config = scopes.join(run.as_str()).join("buildx");
+    let docker = docker.with_buildx_config(&config);
     // Read again under the lock: somebody else may have finished some of it meanwhile.
-    for resource in owed(&journal::read(run_folder)?).into_iter().rev() {
-        settle(&remover, &mut journal, &mut cleanup, resource);
+    let owed: Vec<Resource> = owed(&journal::read(run_folder)?).into_iter().rev().map(since_it_was_asked).collect();
+    let unborn = owed.iter().any(|resource| resource.doubt.is_some());
+    let orphan = if unborn { orphans::wait_for_none(&config, docker.stop()) } else { None };
+    let remover = Remover { run, docker: &docker, scopes: &scopes, orphan };
+    let mut cleanup = Cleanup::default();
+    let mut unsure = Vec::new();
+    for resource in owed {
+        if docker.stop().is_raised() {
+            return Ok(Some(cleanup));
+        }
+        match remover.remove(&resource) {
+            Ok(Removal::Unsure) => unsure.push(resource),
+            outcome => settle(&remover, &mut journal, &mut cleanup, vec![(resource, outcome)]),
+        }
+    }
+    for resource in unsure {
+        let outcome = wait_until_sure(&remover, &resource);
+        settle(&remover, &mut journal, &mut cleanup, vec![(resource, outcome)]);
     }
     Ok(Some(cleanup))
 }
 
-fn settle(remover: &Remover<'_>, journal: &mut Journal, cleanup: &mut Cleanup, resource: Resource) {
-    let failure = |resource: &Resource, reason: String| Failure {
-        resource: resource.clone(),
-        reason,
-        command: format!("crashlab clean {}", remover.run),
+/// When the process ended is not known; that its docker clients are gone is looked at, and what they had asked the engine
+/// for comes soon after it was asked for.
+fn since_it_was_asked(resource: Resource) -> Resource {
+    let without_identity = match resource.kind {
+        Kind::Volume => resource.created.is_none(),
+        Kind::Folder => false,
+        _ => resource.id.is_none(),
     };
-    let (step, reason) = match remover.remove(&resource) {
-        Ok(Removal::Gone) => (Step::Removed, None),
-        Ok(Removal::Kept(reason)) => (Step::Kept, Some(reason)),
-        Err(error) => {
-            cleanup.failures.push(failure(&resource, format!("{error:#}")));
-            return;
-        }
-    };
-    if let Err(error) = journal.write(&resource.line(step, reason.clone())) {
-        cleanup.failures.push(failure(&resource, format!("its end could not be recorded: {error:#}")));
-    }
-    match reason {
-        None => cleanup.removed.push(resource),
-        Some(reason) => cleanup.kept.push((resource, reason)),
+    match humantime::parse_rfc3339(&resource.asked) {
+        Ok(asked) if without_identity => resource.doubtful(asked.min(SystemTime::now())),
+        _ => resource,
     }
 }

@@ -21,6 +21,8 @@ mod readme;
 mod refund_desk;
 mod resume;
 mod scope;
+mod scope_endings;
+mod scope_foreign;
 mod sdks;
 mod support;
 mod wide;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::process::Stdio;
 
 /// A small run with a builder, a relay and one trial: every kind of object that a scope creates.
-fn small() -> Package {
+pub fn small() -> Package {
     Package::new("").file("pkg/target/Dockerfile", "FROM base\n").policy(json!({
         "target": {
             "image": {"reference": null, "pull": null, "build": {"contexts": {"base": BUSYBOX}}},
@@ -17,7 +17,7 @@ fn small() -> Package {
 }
 
 /// A run without builder and relay.
-fn bare() -> Package {
+pub fn bare() -> Package {
     Package::new("").policy(json!({
         "target": {"image": {"reference": BUSYBOX}, "command": ["/bin/busybox", "echo", "{\"ok\": true}"]},
     }))
@@ -28,7 +28,7 @@ fn run_to_its_end(package: &Package) -> Option<i32> {
     package.command().output().unwrap().status.code()
 }
 
-fn clean(package: &Package, args: &[&str]) -> (i32, Value) {
+pub fn clean(package: &Package, args: &[&str]) -> (i32, Value) {
     let output = package.crashlab(&[&["clean", "--format", "json"], args].concat());
     let json = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
@@ -120,8 +120,8 @@ fn faults_at_any_docker_call_leave_nothing_after_clean() {
 
 #[test]
 fn clean_shows_first_refuses_a_live_run_and_keeps_what_is_foreign() {
-    let agent = "import time\nprint('begun', flush=True)\ntime.sleep(120)\n";
-    let package = Package::new(agent).policy(json!({"sandbox": {"wall_time": "150s"}}));
+    let agent = "import time\nprint('begun', flush=True)\ntime.sleep(600)\n";
+    let package = Package::new(agent).policy(json!({"sandbox": {"wall_time": "900s"}}));
     let mut child = package.command().stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let container =
         |run: &str| listed(&["ps", "--quiet", "--no-trunc", "--filter", &format!("label=crashlab.run={run}")]);
@@ -168,20 +168,12 @@ fn clean_shows_first_refuses_a_live_run_and_keeps_what_is_foreign() {
 
 #[test]
 fn an_image_whose_name_was_moved_meanwhile_is_kept_and_reported() {
-    let move_tag = "
-if args[:1] == ['start'] and '--attach' in args:
-    tag = subprocess.check_output([REAL, 'image', 'ls', '--filter', 'label=crashlab.role=image', '--format', '{{.Repository}}:{{.Tag}}'], text=True).split()
-    for name in tag:
-        if os.environ['MARK'] in subprocess.check_output([REAL, 'image', 'inspect', '--format', '{{json .Config.Labels}}', name], text=True):
-            subprocess.check_call([REAL, 'tag', 'crashlab/busybox:1', name])
-return None";
-    // The run's id is in the container's name; the wrapper learns it from the arguments of create.
-    let rule = move_tag.replace("os.environ['MARK']", "open(FOLDER + '/run').read()");
-    let learn = "
-if args[:1] == ['create']:
-    name = args[args.index('--name') + 1]
-    open(FOLDER + '/run', 'w').write('-'.join(name.split('-')[1:3]))";
-    let wrapper = Wrapper::new(&format!("{learn}{rule}"));
+    let wrapper = Wrapper::new(
+        "
+if args[:2] == ['start', '--attach']:
+    run = subprocess.check_output([REAL, 'inspect', '--format', '{{index .Config.Labels \"crashlab.run\"}}', args[-1]], text=True).strip()
+    subprocess.check_call([REAL, 'tag', 'crashlab/busybox:1', 'crashlab/target:' + run])",
+    );
     let package = small().policy(json!({"operations": null})).env("PATH", &wrapper.path());
     let ran = package.run();
     assert_eq!(ran.exit, 0, "{}\n{}", ran.json, ran.stderr);

@@ -282,6 +282,11 @@ impl Wrapper {
         format!("{}:{}", self.folder.path().display(), std::env::var("PATH").unwrap())
     }
 
+    /// A file that its rule leaves in its folder (`FOLDER`); the folder itself without a name.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
     /// Every call so far: `{"args": […], "env": {…}}`.
     pub fn calls(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.folder.path().join("calls")).unwrap_or_default();
