@@ -123,8 +123,7 @@ fn clean_shows_first_refuses_a_live_run_and_keeps_what_is_foreign() {
     let agent = "import time\nprint('begun', flush=True)\ntime.sleep(600)\n";
     let package = Package::new(agent).policy(json!({"sandbox": {"wall_time": "900s"}}));
     let mut child = package.command().stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let container =
-        |run: &str| listed(&["ps", "--quiet", "--no-trunc", "--filter", &format!("label=crashlab.run={run}")]);
+    let container = crate::scope_endings::running;
     package.wait_for("running target", |run| !container(run.file_name().unwrap().to_str().unwrap()).is_empty());
     let run = package.run_id();
     let refused = package.crashlab(&["clean", &run]);
