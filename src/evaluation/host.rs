@@ -211,8 +211,9 @@ impl Host {
 
     /// Kills the process group and waits for the rest of the log.
     fn end(&mut self) {
-        self.requests = None;
+        // Killed before its input ends: it must not take the end for a good-bye and go on.
         self.child.kill();
+        self.requests = None;
         let _ = self.child.wait(Instant::now() + DRAIN, None);
         let _ = self.log_ended.recv_timeout(DRAIN);
     }
