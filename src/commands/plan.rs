@@ -135,6 +135,8 @@ fn build(
         contexts.insert(name.clone(), format!("oci-layout://{folder}@{}", var("CONTEXT_DIGEST")));
     }
     let (builder, network) = (builder(), rule.network == BuildNetwork::Default);
+    let volume = crate::docker::builder_volume(&builder);
+    step("the builder's state volume, labelled", None, args::create_volume(&volume, &labels("builder")));
     step(
         "the dedicated builder, in the scope's own buildx configuration",
         None,
