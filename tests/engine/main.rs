@@ -17,6 +17,7 @@ mod limits;
 mod mcp;
 mod network;
 mod plan;
+mod pull;
 mod readme;
 mod refund_desk;
 mod resume;
