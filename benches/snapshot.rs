@@ -13,16 +13,21 @@ use std::time::{Duration, Instant};
 const ROUNDS: usize = 5;
 
 fn main() {
+    // How many small files and large ones; cargo adds an argument of its own.
+    let counts: Vec<usize> = std::env::args().filter_map(|text| text.parse().ok()).collect();
+    let [small, large] = [counts.first().copied().unwrap_or(50_000), counts.get(1).copied().unwrap_or(8)];
     println!(
         "{:<28} {:>12} {:>20} {:>12} {:>10} {:>10}",
         "tree", "snapshot", "git checkout-index", "cp -a", "÷ git", "÷ cp"
     );
     // In folders of 50, 1 to 2 KiB each.
-    let small = |folder: &Utf8Path| {
-        (0..50_000).for_each(|n| write(folder, &format!("f{}/d{}/{n}.py", n / 2500, n / 50 % 50), 1024 + n % 1024))
-    };
-    measure("50,000 small files", small);
-    measure("2 GiB in 8 files", |folder| (0..8).for_each(|n| write(folder, &format!("{n}.bin"), 256 << 20)));
+    let path = |n: usize| format!("f{}/d{}/{n}.py", n / 2500, n / 50 % 50);
+    measure(&format!("{small} files of 1 to 2 KiB"), |folder| {
+        (0..small).for_each(|n| write(folder, &path(n), 1024 + n % 1024))
+    });
+    measure(&format!("{large} files of 256 MiB"), |folder| {
+        (0..large).for_each(|n| write(folder, &format!("{n}.bin"), 256 << 20))
+    });
 }
 
 fn measure(name: &str, fill: impl Fn(&Utf8Path)) {
@@ -35,9 +40,10 @@ fn measure(name: &str, fill: impl Fn(&Utf8Path)) {
     git(&tree, &["init", "-q", "--separate-git-dir", "../git"]);
     // Nothing here can be compressed: git shall not spend its time on that.
     git(&tree, &["config", "core.compression", "0"]);
+    git(&tree, &["config", "gc.auto", "0"]);
     git(&tree, &["add", "."]);
     git(&tree, &["-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "-q", "-m", "all"]);
-    git(&tree, &["gc", "-q"]);
+    git(&tree, &["repack", "-adq"]);
     let mut best = [Duration::MAX; 3];
     for round in 0..ROUNDS {
         let to: Vec<Utf8PathBuf> = (0..3).map(|way| base.join(format!("to-{round}-{way}"))).collect();

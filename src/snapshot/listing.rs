@@ -4,7 +4,7 @@
 use super::folders::{Folders, split};
 use super::git::Repository;
 use super::index::{self, IndexStat, Indexed};
-use super::names::shown;
+use super::names::some;
 use crate::exit::Refusal;
 use crate::interrupt::Interrupt;
 use anyhow::{Context, Result, anyhow};
@@ -19,6 +19,8 @@ use std::os::unix::fs::MetadataExt as _;
 const GITLINK: u32 = 0o160_000;
 /// Repositories inside one another; more is no project but a trap.
 const DEEPEST: usize = 16;
+/// Repositories in all; each costs a few calls of git.
+const MOST: usize = 1000;
 /// Stored runs: their own ignore rule keeps them out, except in a folder that crashlab did not make.
 const RESULTS: &[u8] = b".crashlabs";
 
@@ -77,7 +79,18 @@ pub(super) fn list(root: &Utf8Path, stop: &Interrupt) -> Result<Listing> {
             .into());
     }
     let folders = Folders::to_read(root).with_context(|| format!("cannot open {root}"))?;
-    let mut lister = Lister { root, folders, stop, listing: Listing::default(), results: false };
+    let mut lister = Lister {
+        root,
+        folders,
+        stop,
+        listing: Listing::default(),
+        repositories: 0,
+        results: false,
+        absent: Vec::new(),
+        empty: Vec::new(),
+        unread: Vec::new(),
+        complaint: String::new(),
+    };
     lister.listing.commit = lister.add(&repository, b"", 0)?;
     Ok(lister.finish())
 }
@@ -87,22 +100,34 @@ struct Lister<'a> {
     folders: Folders,
     stop: &'a Interrupt,
     listing: Listing,
+    repositories: usize,
     results: bool,
+    /// Submodules without files.
+    absent: Vec<Vec<u8>>,
+    /// Folders that git lists, and lists nothing in.
+    empty: Vec<Vec<u8>>,
+    /// Repositories whose commit cannot be read, and why the first cannot.
+    unread: Vec<Vec<u8>>,
+    complaint: String,
 }
 
 impl Lister<'_> {
     /// Adds what a repository lists, below `prefix` (empty, or ending in `/`). Its commit comes out.
     fn add(&mut self, repository: &Repository, prefix: &[u8], depth: usize) -> Result<Option<String>> {
-        if depth > DEEPEST {
-            let message = format!("{} has more than {DEEPEST} repositories inside one another", self.root);
-            return Err(Refusal::new(message).into());
+        self.repositories += 1;
+        if depth > DEEPEST || self.repositories > MOST {
+            let message = format!("more than {MOST} repositories, or {DEEPEST} inside one another");
+            return Err(Refusal::new(message).at(self.root.as_str()).into());
         }
         let answers = ask(repository)?;
         let entries = index::tracked(&answers.tracked)?;
         let mut head = match &answers.committed {
             Ok(list) => index::committed(list)?,
             Err(complaint) => {
-                self.warn(format!("git cannot read the commit's tree, so it counts as changed: {complaint}"));
+                if self.unread.is_empty() {
+                    self.complaint.clone_from(complaint);
+                }
+                self.unread.push(if prefix.is_empty() { b".".to_vec() } else { prefix.to_vec() });
                 HashMap::new()
             }
         };
@@ -142,11 +167,12 @@ impl Lister<'_> {
         let same = match kind {
             None => entry.sparse,
             Some(_) => {
-                let commit = self.inside(&path, depth)?;
-                if commit.is_none() {
-                    self.warn(format!("the submodule {} is not checked out: none of its files is taken", shown(&path)));
+                let inside = self.inside(&path, depth)?;
+                if inside.is_none() {
+                    self.absent.push(path.clone());
                 }
-                tracked.committed && commit.flatten().is_none_or(|commit| commit.as_bytes() == entry.oid)
+                let is_it = |commit: Option<String>| commit.is_some_and(|commit| commit.as_bytes() == entry.oid);
+                tracked.committed && inside.is_none_or(is_it)
             }
         };
         if !same {
@@ -166,7 +192,7 @@ impl Lister<'_> {
         };
         self.listing.differing.push(folder.to_vec());
         if self.kind(folder) == Some(FileType::Directory) && self.inside(folder, depth)?.is_none() {
-            self.warn(format!("git lists the folder {} and nothing in it: left out", shown(folder)));
+            self.empty.push(folder.to_vec());
         }
         Ok(())
     }
@@ -188,17 +214,23 @@ impl Lister<'_> {
         Some(FileType::from_raw_mode(about.st_mode))
     }
 
-    fn warn(&mut self, text: String) {
-        self.listing.warnings.push(text);
-    }
-
-    fn finish(mut self) -> Listing {
-        if self.results {
-            self.warn("stored runs (.crashlabs) are not ignored by git here: they are left out".to_owned());
+    fn finish(self) -> Listing {
+        let unread = format!("git cannot read the commit's tree, so it counts as changed ({})", self.complaint);
+        let told = [
+            (self.absent, "submodules that are not checked out, so none of their files is taken"),
+            (self.empty, "folders that git lists without anything in them, left out"),
+            (self.unread, &unread),
+        ];
+        let mut listing = self.listing;
+        for (paths, what) in told.iter().filter(|(paths, _)| !paths.is_empty()) {
+            listing.warnings.push(format!("{what}: {}", some(paths.iter().map(Vec::as_slice))));
         }
-        self.listing.paths.sort_by(|one, other| one.path.cmp(&other.path));
-        self.listing.paths.dedup_by(|one, other| one.path == other.path);
-        self.listing
+        if self.results {
+            listing.warnings.push("stored runs (.crashlabs) are not ignored by git here: they are left out".to_owned());
+        }
+        listing.paths.sort_by(|one, other| one.path.cmp(&other.path));
+        listing.paths.dedup_by(|one, other| one.path == other.path);
+        listing
     }
 }
 

@@ -25,5 +25,6 @@ mod scope;
 mod scope_endings;
 mod scope_foreign;
 mod sdks;
+mod snapshot;
 mod support;
 mod wide;

@@ -233,7 +233,13 @@ fn nothing_of_the_hosts_git_variables_and_no_relative_path_entry_counts() {
         ("GIT_CONFIG_KEY_0", "core.fsmonitor"),
         ("GIT_CONFIG_VALUE_0", &trap.script),
         ("CRASHLAB_TEST_SOURCE", trap.it.root.as_str()),
+        // What is the user's own does count: a global ignore rule.
+        ("HOME", trap.it.outside.as_str()),
+        ("XDG_CONFIG_HOME", trap.it.outside.as_str()),
     ];
+    std::fs::create_dir(trap.it.outside.join("git")).unwrap();
+    std::fs::write(trap.it.outside.join("git/ignore"), "*.local\n").unwrap();
+    trap.it.write("secret.local", "x");
     let mut again = assert_cmd::Command::new(std::env::current_exe().unwrap());
     again.args(["--exact", "--ignored", "snapshot::hostile::in_a_process_of_its_own"]).current_dir(&trap.it.root);
     again.envs(variables).assert().success().stdout(predicates::str::contains("1 passed"));

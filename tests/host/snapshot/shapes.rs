@@ -59,7 +59,7 @@ fn a_submodule_that_is_not_checked_out_is_warned_about() {
     it.git(&["clone", "-q", ".", clone.as_str()]);
     let taken = it.taken(&clone, &["**"], WIDE).unwrap();
     assert_eq!(taken.names(), [".gitmodules", "a"]);
-    assert!(taken.warned().contains("the submodule sub is not checked out"), "{:?}", taken.warnings);
+    assert!(taken.warned().contains("not checked out, so none of their files is taken: sub"), "{:?}", taken.warnings);
     assert!(!taken.dirty);
 }
 
@@ -341,6 +341,19 @@ fn an_index_with_a_path_that_leads_out_is_refused() {
     std::fs::write(it.outside.join("secret"), "of the host").unwrap();
     let refused = it.refusal();
     assert!(refused.message.contains("../secret") || refused.message.contains("git cannot"), "{refused}");
+}
+
+#[test]
+fn repositories_without_end_are_refused() {
+    let it = Repository::new();
+    let mut folder = it.root.clone();
+    for _ in 0..20 {
+        folder.push("r");
+        std::fs::create_dir(&folder).unwrap();
+        git_in(folder.as_std_path(), &["init", "-q"]);
+        std::fs::write(folder.join("a"), "x").unwrap();
+    }
+    assert!(it.refusal().message.contains("repositories"));
 }
 
 #[test]
