@@ -3,6 +3,7 @@
 
 mod accept;
 mod attempt;
+mod behind;
 pub mod doors;
 mod lab;
 mod progress;

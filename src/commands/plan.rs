@@ -208,13 +208,12 @@ fn link(step: &mut impl FnMut(&'static str, Option<&'static str>, Vec<String>)) 
     );
     let (listen, gateway) = (format!("{}:{}", var("RELAY_ADDRESS"), relay::PORT), var("GATEWAY"));
     let spec = relay::relay_spec(&var("RELAY_IMAGE"), &var("RELAYS"), &listen, &gateway, &var("NONCE"));
-    step("the relay", Some("RELAY"), args::create_relay(&with_name(spec, "relay")));
+    step("the relay, which waits for its second network", Some("RELAY"), args::run_relay(&with_name(spec, "relay")));
     step(
         "its second network: engines before API 1.44 take one at create",
         None,
         args::connect_network(&var("NETWORK"), &var("RELAY"), &var("RELAY_ADDRESS")),
     );
-    step("the relay runs", None, args::start(&var("RELAY")));
     Attachment::Network {
         network: var("NETWORK"),
         address: Some(var("TARGET_ADDRESS")),
@@ -224,12 +223,12 @@ fn link(step: &mut impl FnMut(&'static str, Option<&'static str>, Vec<String>)) 
 
 fn unlink(step: &mut impl FnMut(&'static str, Option<&'static str>, Vec<String>)) {
     step("", None, args::remove_containers(&[&var("RELAY")]));
-    step("", None, args::remove_network(&var("NETWORK")));
+    step("", None, args::remove_networks(&[&var("NETWORK")]));
 }
 
 fn removal(policy: &Policy, networked: bool, step: &mut impl FnMut(&'static str, Option<&'static str>, Vec<String>)) {
     if networked {
-        step("at the end, each only while it is what was recorded", None, args::remove_network(&var("RELAYS")));
+        step("at the end, each only while it is what was recorded", None, args::remove_networks(&[&var("RELAYS")]));
         step("", None, args::remove_image(&relay_tag()));
     }
     if matches!(policy.target.image, ImageSource::Build(_)) {

@@ -243,11 +243,11 @@ fn attachment(network: &Attachment) -> Vec<String> {
     }
 }
 
-/// The relay's container: no user's code, but under the same hardening, and it never routes.
-pub fn create_relay(spec: &ContainerSpec) -> Vec<String> {
+/// The relay's container, made and started in one call: no user's code, but under the same hardening, and it never routes.
+pub fn run_relay(spec: &ContainerSpec) -> Vec<String> {
     let mut args = create_container(spec);
     // Inside a container net.ipv4.ip_forward is 1: on two networks it would route packets.
-    args.splice(1..1, words(&["--sysctl", "net.ipv4.ip_forward=0"]));
+    args.splice(0..1, words(&["run", "--detach", "--sysctl", "net.ipv4.ip_forward=0"]));
     args
 }
 
@@ -314,11 +314,6 @@ pub fn start_attached(container: &str, interactive: bool) -> Vec<String> {
     args
 }
 
-/// `docker start`.
-pub fn start(container: &str) -> Vec<String> {
-    words(&["start", container])
-}
-
 /// `docker kill` with SIGKILL: a stop would wait for a target that ignores TERM.
 pub fn kill(container: &str) -> Vec<String> {
     words(&["kill", "--signal", "KILL", container])
@@ -330,8 +325,8 @@ pub fn remove_containers(containers: &[&str]) -> Vec<String> {
 }
 
 /// `docker network rm` by full id.
-pub fn remove_network(network: &str) -> Vec<String> {
-    words(&["network", "rm", network])
+pub fn remove_networks(networks: &[&str]) -> Vec<String> {
+    [&["network", "rm"], networks].concat().iter().map(|word| (*word).to_owned()).collect()
 }
 
 /// One look at several objects, whatever they are.

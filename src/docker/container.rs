@@ -214,12 +214,12 @@ impl Docker {
         self.create(args::create_container(spec))
     }
 
-    /// Creates a relay's container.
+    /// Creates a relay's container and starts it.
     ///
     /// # Errors
     /// As [`Docker::create_container`].
-    pub fn create_relay(&self, spec: &args::ContainerSpec) -> Result<CreatedContainer, DockerError> {
-        self.create(args::create_relay(spec))
+    pub fn run_relay(&self, spec: &args::ContainerSpec) -> Result<CreatedContainer, DockerError> {
+        self.create(args::run_relay(spec))
     }
 
     fn create(&self, args: Vec<String>) -> Result<CreatedContainer, DockerError> {
@@ -253,14 +253,6 @@ impl Docker {
         let program = self.program(args::start_attached(container.as_str(), true));
         let verb = super::verb_of(&program);
         program.run_on_terminal(until).map(drop).map_err(|error| DockerError::no_answer(verb, error))
-    }
-
-    /// Starts it in the background; gives the client's warnings.
-    ///
-    /// # Errors
-    /// A [`DockerError`].
-    pub fn start(&self, container: &ContainerId) -> Result<Vec<String>, DockerError> {
-        self.call(args::start(container.as_str())).map(|finished| lines(&finished.stderr))
     }
 
     /// Kills everything in it. A container that does not run is no error.

@@ -94,12 +94,13 @@ impl Docker {
         Ok(states.iter().flat_map(|state| state.subnets().map(str::to_owned).collect::<Vec<_>>()).collect())
     }
 
-    /// Removes a network by full id. One that is gone is success.
+    /// Removes networks by full id. One that is gone is success.
     ///
     /// # Errors
     /// A [`DockerError`].
-    pub fn remove_network(&self, id: &NetworkId) -> Result<(), DockerError> {
-        match self.call(args::remove_network(id.as_str())) {
+    pub fn remove_networks(&self, ids: &[&NetworkId]) -> Result<(), DockerError> {
+        let names: Vec<&str> = ids.iter().map(|id| id.as_str()).collect();
+        match self.call(args::remove_networks(&names)) {
             Err(error) if error.is_not_found() => Ok(()),
             answer => answer.map(drop),
         }

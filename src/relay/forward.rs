@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 const UNREACHABLE: u8 = 69;
 /// The address on the target's side could not be listened on.
 const NO_LISTENER: u8 = 70;
+/// How long the address on the target's side may take to come.
+const ADDRESS: Duration = Duration::from_secs(60);
 /// How long the gateway may take to take a connection.
 const CONNECT: Duration = Duration::from_secs(4);
 /// How long a target's unread bytes are still taken after the answer, so that closing does not destroy it.
@@ -43,7 +45,7 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
         }
     };
     // Listening comes first: the gateway takes the probe as "from now on requests come through".
-    let listener = match TcpListener::bind(settings.listen) {
+    let listener = match listen(settings.listen) {
         Ok(listener) => listener,
         Err(error) => {
             eprintln!("relay: cannot listen on {} (the target's side): {error}", settings.listen);
@@ -60,6 +62,19 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
         return ExitCode::from(UNREACHABLE);
     }
     serve(&listener, &Arc::new(settings))
+}
+
+/// The address comes with the target's network, which the container may be attached to a moment after its start.
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let begun = Instant::now();
+    loop {
+        match TcpListener::bind(address) {
+            Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable && begun.elapsed() < ADDRESS => {
+                thread::sleep(Duration::from_millis(5));
+            }
+            bound => return bound,
+        }
+    }
 }
 
 fn settings(arguments: &[String]) -> Result<Settings, String> {

@@ -70,9 +70,7 @@ pub fn attempt(lab: &Lab<'_>, planned: &Planned, halted: &AtomicBool) -> TrialRe
         tell(lab, planned, &mut folder, &mut objects, &mut story, halted)?;
         folder.finish(record(planned, &folder, &story, started))
     });
-    let span = lab.trace.span(|| format!("remove {}", planned.id));
-    objects.release(lab.ground.scope);
-    drop(span);
+    lab.behind.leave(objects);
     stored.unwrap_or_else(|error| {
         // What cannot be written was not measured: a later reader would not find it.
         story.engine_error(&error.context("failed to store the trial"));
@@ -328,16 +326,21 @@ fn run_target(
         return None;
     }
     let policy = &lab.accepted.policy;
-    let watch =
-        Watch { wall_time: policy.sandbox.wall_time, output: policy.sandbox.output, stop: lab.accepted.stop.clone() };
+    let watch = Watch {
+        wall_time: policy.sandbox.wall_time,
+        output: policy.sandbox.output,
+        stop: lab.accepted.stop.clone(),
+        companion: way.map(|way| way.link.relay.clone()),
+    };
     let docker = lab.ground.scope.docker();
     let _span = lab.trace.span(|| format!("target {}", planned.id));
     let ran = input(&planned.case.input).and_then(|input| target.start(docker, input, &watch)?.watch(docker, &watch));
     drop(slot);
-    if let Some(Err(error)) = way.map(|way| way.link.confirm_alive(docker)) {
-        story.relay_error(&error);
+    let exited = ran.map_err(|error| story.engine_error(&error)).ok()?;
+    if let Some(words) = &exited.forsaken {
+        story.relay_error(&anyhow::anyhow!("{words}"));
     }
-    ran.map_err(|error| story.engine_error(&error)).ok()
+    Some(exited)
 }
 
 fn prepare(

@@ -2,6 +2,7 @@
 //! steps and what of them the run's record keeps.
 
 use super::accept::{Accepted, snapshot_source};
+use super::behind::Behind;
 use super::doors::Doors;
 use super::progress::Progress;
 use super::proof::Proof;
@@ -33,6 +34,8 @@ pub struct Lab<'a> {
     pub redactor: Redactor,
     /// Where the time goes.
     pub trace: Trace,
+    /// Takes away what trials leave.
+    pub behind: Behind,
     /// How many targets may run at once: `--jobs`, and nothing else limits them.
     pub slots: Slots,
     /// How many sandboxes may be in the making at once: what the engine bears.
@@ -91,6 +94,7 @@ pub fn provision<'a>(
         doors,
         trace: accepted.trace.clone(),
         redactor: store.redactor().clone(),
+        behind: Behind::default(),
         slots: Slots::new(accepted.jobs),
         starts: Slots::new(starts()),
         proof: Proof::default(),

@@ -81,8 +81,7 @@ pub fn make(lab: &Lab<'_>, engine: &Engine) {
         shortfalls.extend(attestation.shortfalls.iter().cloned());
     }
     lab.proof.set(made);
-    own.release(lab.ground.scope);
-    other.release(lab.ground.scope);
+    lab.behind.leave(own.and(other));
 }
 
 /// What a sandbox that is looked at stands on; without doors it has no network.

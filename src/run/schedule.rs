@@ -26,13 +26,19 @@ pub fn run_trials(lab: &Lab<'_>, accepted: &Accepted, engine: &Engine, progress:
     let workers = trials.len().min(accepted.jobs as usize + AHEAD.min(accepted.jobs as usize));
     std::thread::scope(|threads| {
         // A panic is told by whoever waits for the proof; it must not take the trials that are over with it.
-        threads.spawn(|| {
+        let proof = threads.spawn(|| {
             guarded(|| {
                 proof::make(lab, engine);
                 Ok(())
             })
         });
-        for _ in 0..workers {
+        threads.spawn(|| {
+            guarded(|| {
+                lab.behind.work(lab.ground.scope, &lab.trace);
+                Ok(())
+            })
+        });
+        let work = |_| {
             threads.spawn(|| {
                 loop {
                     let at = next.fetch_add(1, Ordering::SeqCst);
@@ -49,8 +55,13 @@ pub fn run_trials(lab: &Lab<'_>, accepted: &Accepted, engine: &Engine, progress:
                     progress.trial(&record);
                     *done[at].lock().unwrap_or_else(PoisonError::into_inner) = Some(record);
                 }
-            });
-        }
+            })
+        };
+        // A thread that ended in a panic is over as well.
+        let workers: Vec<_> = (0..workers).map(work).collect();
+        workers.into_iter().for_each(|worker| drop(worker.join()));
+        drop(proof.join());
+        lab.behind.end();
     });
     let result = |(slot, planned): (Mutex<Option<TrialRecord>>, &Planned)| {
         slot.into_inner().unwrap_or_else(PoisonError::into_inner).unwrap_or_else(|| TrialRecord::not_run(&planned.id))

@@ -144,7 +144,7 @@ impl Scope {
         spec.labels.extend(self.labels(role));
         let resource = Resource::intent(Kind::Container, &spec.name, spec.labels.clone());
         self.create(resource, || {
-            let made = if relay { self.docker.create_relay(&spec) } else { self.docker.create_container(&spec) }?;
+            let made = if relay { self.docker.run_relay(&spec) } else { self.docker.create_container(&spec) }?;
             let id = made.id.to_string();
             Ok((made, Some(id)))
         })

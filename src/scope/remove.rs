@@ -159,7 +159,7 @@ impl Remover<'_> {
     fn ask(&self, kind: Kind, ids: &[&str]) -> Result<(), DockerError> {
         if kind == Kind::Network {
             let ids: Vec<NetworkId> = ids.iter().filter_map(|id| NetworkId::try_from((*id).to_owned()).ok()).collect();
-            return ids.iter().try_for_each(|id| self.docker.remove_network(id));
+            return self.docker.remove_networks(&ids.iter().collect::<Vec<_>>());
         }
         let ids: Vec<ContainerId> = ids.iter().filter_map(|id| ContainerId::try_from((*id).to_owned()).ok()).collect();
         self.docker.remove_containers(&ids.iter().collect::<Vec<_>>())

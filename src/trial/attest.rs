@@ -86,7 +86,7 @@ pub fn attest(
     let state = docker.inspect_containers(&[&made.id])?.pop().context("the attesting container is gone")?;
     let mut shortfalls = sandbox::compare(&spec, &state, &made.warnings, &ground.image_env);
     let runtime = state.host_config.runtime;
-    let watch = Watch { wall_time: TIME, output: LARGEST_REPORT, stop: stop.clone() };
+    let watch = Watch { wall_time: TIME, output: LARGEST_REPORT, stop: stop.clone(), companion: None };
     let exited = Created { id: made.id }.start(docker, Vec::new(), &watch)?.watch(docker, &watch)?;
     if stop.is_raised() {
         bail!("interrupted while the sandbox was looked at");

@@ -47,6 +47,15 @@ pub struct Objects {
 }
 
 impl Objects {
+    /// These and the others.
+    #[must_use]
+    pub fn and(mut self, others: Self) -> Self {
+        self.containers.extend(others.containers);
+        self.networks.extend(others.networks);
+        self.subnets.extend(others.subnets);
+        self
+    }
+
     /// Removes them behind the trial; failures are the scope's to report.
     pub fn release(self, scope: &Scope) {
         scope.release(&self.containers, &self.networks);

@@ -3,12 +3,12 @@
 //! addresses on both; knows neither tokens nor requests.
 
 use super::{Ground, Objects};
+use crate::docker::Engine;
 use crate::docker::args::{Attachment, ContainerBounds, ContainerSpec, NetworkUse};
-use crate::docker::{Docker, Engine};
 use crate::ids::{ContainerId, NetworkId};
 use crate::relay::PROGRAM;
 use crate::scope::{Scope, Subnet};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -99,22 +99,9 @@ impl Link {
         let spec = relay_spec(&relays.image, relays.network.as_str(), &listen, &gateway.to_string(), nonce);
         let relay = scope.container("relay", spec, true)?.id;
         objects.containers.push(relay.clone());
-        // Engines before API 1.44 take one network at create.
+        // Engines before API 1.44 take one network at create. The relay waits for the address that comes with this one.
         scope.docker().connect(&network, &relay, &subnet.address(2).to_string())?;
-        scope.docker().start(&relay)?;
         Ok(Self { network, subnet, relay })
-    }
-
-    /// Looks whether the relay still runs: one that died took the target's way with it.
-    ///
-    /// # Errors
-    /// Where it does not, with its exit code.
-    pub fn confirm_alive(&self, docker: &Docker) -> Result<()> {
-        let state = docker.inspect_containers(&[&self.relay])?.pop().context("the relay's container is gone")?;
-        if !state.state.running {
-            bail!("the relay ended with exit code {} while the target ran", state.state.exit_code);
-        }
-        Ok(())
     }
 
     /// Where a target finds it.

@@ -38,6 +38,8 @@ pub struct Watch {
     pub output: u64,
     /// Ends it early.
     pub stop: Interrupt,
+    /// What has to be alive as long as it is: its relay.
+    pub companion: Option<ContainerId>,
 }
 
 /// A target that runs.
@@ -75,6 +77,8 @@ pub struct Exited {
     pub duration: Duration,
     /// What else is to be known: a child that was killed for memory.
     pub diagnostics: Vec<String>,
+    /// What became of its companion, where that was not alive any more.
+    pub forsaken: Option<String>,
 }
 
 impl Created {
@@ -112,7 +116,7 @@ impl Running {
         if ended != Ended::ByItself {
             docker.kill(&self.id)?;
         }
-        let state = confirmed_dead(docker, &self.id)?;
+        let (state, forsaken) = confirmed_dead(docker, &self.id, watch.companion.as_ref())?;
         // The streams end with the container; a client that does not is killed when it is dropped.
         let _ = self.client.wait(Instant::now() + DEATH, None);
         drop(self.client);
@@ -128,7 +132,7 @@ impl Running {
         }
         let (stop, diagnostics) = judge(ended, &state);
         let (started, duration) = life(&state);
-        Ok(Exited { stop, stdout, stderr, started, duration, diagnostics })
+        Ok(Exited { stop, stdout, stderr, started, duration, diagnostics, forsaken })
     }
 
     fn until_end(&self, docker: &Docker, watch: &Watch) -> Result<Ended> {
@@ -166,19 +170,36 @@ impl Running {
     }
 }
 
-/// Looks until the engine says that it is dead. A client that ended before its container is the engine's trouble.
-fn confirmed_dead(docker: &Docker, id: &ContainerId) -> Result<ContainerState> {
+/// Looks until the engine says that it is dead; in the same look, whether its companion is not. A client that ended before
+/// its container is the engine's trouble.
+fn confirmed_dead(
+    docker: &Docker,
+    id: &ContainerId,
+    companion: Option<&ContainerId>,
+) -> Result<(ContainerState, Option<String>)> {
     let begun = Instant::now();
+    let asked: Vec<&ContainerId> = std::iter::once(id).chain(companion).collect();
     loop {
-        let state = docker.inspect_containers(&[id])?.pop().context("the target's container is gone")?;
+        let (own, others): (Vec<_>, Vec<_>) =
+            docker.inspect_containers(&asked)?.into_iter().partition(|state| state.id == *id);
+        let state = own.into_iter().next().context("the target's container is gone")?;
         if !state.state.running {
-            return Ok(state);
+            return Ok((state, companion.and_then(|_| forsaken(others.first()))));
         }
         if begun.elapsed() > DEATH {
             docker.kill(id)?;
             bail!("the target's container {id} is still alive");
         }
         std::thread::sleep(GLANCE / 4);
+    }
+}
+
+/// A relay that died took the target's way with it.
+fn forsaken(companion: Option<&ContainerState>) -> Option<String> {
+    match companion {
+        Some(state) if state.state.running => None,
+        Some(state) => Some(format!("the relay ended with exit code {} while the target ran", state.state.exit_code)),
+        None => Some("the relay's container was gone when the target had ended".to_owned()),
     }
 }
 
