@@ -183,12 +183,12 @@ pub struct Run {
     #[arg(long, value_name = "K/N")]
     pub shard: Option<String>,
     /// Finish an unfinished run, in its folder and under its id
-    #[arg(long, value_name = "RUN", conflicts_with_all = ["cases", "repeat", "shard", "drill"])]
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["cases", "repeat", "shard", "drill", "seed"])]
     pub resume: Option<String>,
     /// Run under this fault drill only; `all` runs each trial undisturbed and under each drill
     #[arg(long = "drill", value_name = "NAME|all")]
     pub drill: Option<String>,
-    /// Seed of the drills' chances
+    /// Seed of the drills' chances (default: a random one, kept with the run; of a shard, the policy's own)
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
     /// USD that the whole run may cost

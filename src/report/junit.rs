@@ -2,6 +2,7 @@
 //! uncertain `<error>`, not run `<skipped>`. Valid XML 1.0 whatever a target says: what XML cannot hold is replaced.
 
 use crate::report::human::outcome_words;
+use crate::report::words;
 use crate::results::record::{CaseRecord, RunRecord, TrialRecord};
 use crate::verdict::{Counts, Outcome};
 use anyhow::{Context as _, Result};
@@ -86,7 +87,8 @@ fn details(trial: &TrialRecord) -> String {
     let checks = trial.checks.iter().filter(|check| !check.passed);
     let checks = checks.map(|check| format!("{}: {}", check.name, check.detail.as_deref().unwrap_or("failed")));
     let stop = trial.stop.map(|stop| format!("stopped: {stop}"));
-    checks.chain(stop).chain(trial.diagnostics.iter().cloned()).collect::<Vec<_>>().join("\n")
+    let faults = trial.faults.iter().map(words::fault);
+    checks.chain(stop).chain(faults).chain(trial.diagnostics.iter().cloned()).collect::<Vec<_>>().join("\n")
 }
 
 /// Text for an attribute or an element. Line ends in an attribute would be read as spaces: they are written as references.

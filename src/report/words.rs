@@ -4,6 +4,7 @@
 use crate::ids::CaseId;
 use crate::report::text::{count, duration, money, safe};
 use crate::results::compare::{CaseChange, Change, Comparison, Winner};
+use crate::results::record::FaultRecord;
 use crate::results::story;
 use serde_json::Value;
 
@@ -64,6 +65,12 @@ pub(crate) fn verdict(comparison: &Comparison) -> String {
 
 fn text<'a>(line: &'a Value, key: &str) -> Option<std::borrow::Cow<'a, str>> {
     line.get(key).and_then(Value::as_str).map(safe)
+}
+
+/// A fault that a drill injected.
+pub(crate) fn fault(fault: &FaultRecord) -> String {
+    let route = fault.route.as_deref().map_or_else(String::new, |route| format!(" {}", safe(route)));
+    format!("injected: {} on {}{route}, call {}", safe(&fault.kind), safe(&fault.on), fault.call)
 }
 
 /// Whether a model call came to its end.

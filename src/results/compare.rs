@@ -371,6 +371,10 @@ fn warnings(base: &RunRecord, candidate: &RunRecord) -> Vec<String> {
             base.run != candidate.run && snapshot(base).is_some() && snapshot(base) == snapshot(candidate),
             "the target's snapshot is the same on both sides: a difference is chance, or comes from the provider",
         ),
+        (
+            base.seed.zip(candidate.seed).is_some_and(|(base, candidate)| base != candidate),
+            "the drills' seed is not the same: not the same calls were struck",
+        ),
         (!ended(base), "the base did not come to its end"),
         (!ended(candidate), "the candidate did not come to its end"),
         (!base.sandbox.shortfalls.is_empty(), "the base's sandbox was not proven"),

@@ -112,9 +112,16 @@ fn choose(policy: &Policy, args: &cli::Run) -> Result<Chosen> {
     let seed = match args.seed {
         _ if drills.iter().all(Option::is_none) => None,
         Some(seed) => Some(seed),
+        // The shards of one run are started apart, and must be under the same faults.
+        None if args.shard.is_some() => Some(shared_seed(policy)),
         None => Some(generated_seed()?),
     };
     Ok(Chosen { drills, seed })
+}
+
+/// The same for each shard of a run.
+fn shared_seed(policy: &Policy) -> u64 {
+    u64::from_str_radix(policy.digest.hex().get(..8).unwrap_or_default(), 16).unwrap_or_default()
 }
 
 /// Short enough to be typed again, and a number that every JSON reader keeps whole.

@@ -1,9 +1,10 @@
-//! A run as a page: summary, rates by case, filterable trials with their stories, redactions, clean-up. Each story is
+//! A run as a page: summary, rates by case and by drill, filterable trials with their stories, redactions, clean-up. Each story is
 //! written as it is read, so that memory does not grow with the number of trials.
 
 use super::{Page, data, escape, story};
 use crate::report::human::{outcome_words, tokens};
 use crate::report::text::{count, duration, money, percent, plural, safe};
+use crate::results::matrix::Matrix;
 use crate::results::read::StoredRun;
 use crate::results::record::{CaseRecord, RunRecord, TrialRecord};
 use crate::results::story as evidence;
@@ -26,6 +27,9 @@ pub fn run(run: &StoredRun, out: &mut dyn Write) -> Result<()> {
     ))?;
     summary(&mut page, record)?;
     cases(&mut page, &record.cases)?;
+    if let Some(matrix) = Matrix::of(&record.cases) {
+        drills(&mut page, &matrix)?;
+    }
     page.put("<h2>Trials</h2>\n")?;
     let counts = &record.counts;
     page.filter(&[
@@ -89,6 +93,9 @@ fn summary(page: &mut Page<'_>, record: &RunRecord) -> Result<()> {
     if let Some(tag) = &record.tag {
         facts.push(("Tag", escape(tag)));
     }
+    if let Some(seed) = record.seed {
+        facts.push(("Seed", seed.to_string()));
+    }
     let unknown = if usage.unknown > 0 {
         format!(" ({} without known usage or cost)", plural(usage.unknown, "call"))
     } else {
@@ -125,11 +132,7 @@ fn cases(page: &mut Page<'_>, cases: &[CaseRecord]) -> Result<()> {
     )?;
     for case in cases {
         let counts = case.counts();
-        let tone = match (counts.measured(), case.failed) {
-            (0, _) => "doubt",
-            (_, 0) => "good",
-            _ => "bad",
-        };
+        let tone = tone(case);
         let interval = case.interval.as_ref().map_or_else(
             || "–".to_owned(),
             |interval| format!("{:.0}–{:.0} %", interval.low * 100.0, interval.high * 100.0),
@@ -148,6 +151,45 @@ fn cases(page: &mut Page<'_>, cases: &[CaseRecord]) -> Result<()> {
     page.put("</tbody>\n</table></div>\n")
 }
 
+fn tone(case: &CaseRecord) -> &'static str {
+    match (case.counts().measured(), case.failed) {
+        (0, _) => "doubt",
+        (_, 0) => "good",
+        _ => "bad",
+    }
+}
+
+/// Case × drill: the pass rates, undisturbed ones first.
+fn drills(page: &mut Page<'_>, matrix: &Matrix<'_>) -> Result<()> {
+    page.put(
+        "<h2>Drills</h2>\n<div class=\"wide\" role=\"region\" aria-label=\"pass rates by case and drill\" tabindex=\"0\">\
+         <table id=\"drills\">\n<thead><tr><th scope=\"col\">Case</th>",
+    )?;
+    for drill in &matrix.columns {
+        let heading = drill.map_or_else(|| "Undisturbed".to_owned(), escape);
+        page.put(&format!("<th scope=\"col\" class=\"number\">{heading}</th>"))?;
+    }
+    page.put("</tr></thead>\n<tbody>\n")?;
+    for (id, places) in &matrix.rows {
+        page.put(&format!("<tr><th scope=\"row\">{}</th>", escape(id.as_str())))?;
+        places.iter().try_for_each(|place| page.put(&place.map_or_else(|| "<td></td>".to_owned(), drilled)))?;
+        page.put("</tr>\n")?;
+    }
+    page.put("</tbody>\n</table></div>\n")
+}
+
+/// A rate, always with what was not measured.
+fn drilled(place: &CaseRecord) -> String {
+    let counts = place.counts();
+    let unmeasured = match counts.unmeasured() {
+        0 => String::new(),
+        unmeasured => format!(" <span class=\"doubt\">({} not measured)</span>", count(Some(unmeasured))),
+    };
+    let of = format!("{} of {} passed", count(Some(place.passed)), count(Some(counts.measured())));
+    let (tone, rate) = (tone(place), percent(place.pass_rate));
+    format!("<td class=\"number\" title=\"{of}\"><span class=\"{tone}\">{rate}</span>{unmeasured}</td>")
+}
+
 fn row(page: &mut Page<'_>, index: usize, trial: &TrialRecord) -> Result<()> {
     let kind = trial.outcome.as_str();
     let mut facts: Vec<String> = Vec::new();
@@ -157,6 +199,9 @@ fn row(page: &mut Page<'_>, index: usize, trial: &TrialRecord) -> Result<()> {
         facts.push(plural(trial.usage.requests, "request"));
         facts.push(format!("{} tokens", count(tokens(&trial.usage))));
         facts.push(money(trial.usage.cost_usd));
+    }
+    if !trial.faults.is_empty() {
+        facts.push(format!("{} injected", plural(trial.faults.len() as u64, "fault")));
     }
     page.put(&format!(
         "<details class=\"row\" data-kind=\"{kind}\" data-story=\"{index}\"><summary><span class=\"badge {kind}\">{}</span>\

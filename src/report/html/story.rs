@@ -67,10 +67,7 @@ fn operation(line: &Value) -> Line {
 fn notes(story: &Story) -> Vec<Value> {
     let trial = &story.trial;
     let diagnostics = trial.diagnostics.iter().map(|words| json!(["doubt", cut(&safe(words))]));
-    let faults = trial.faults.iter().map(|fault| {
-        let route = fault.route.as_deref().map_or_else(String::new, |route| format!(" {}", safe(route)));
-        json!(["doubt", format!("injected: {} on {}{route}, call {}", safe(&fault.kind), safe(&fault.on), fault.call)])
-    });
+    let faults = trial.faults.iter().map(|fault| json!(["doubt", words::fault(fault)]));
     let stop = trial.stop.map(|stop| json!(["", format!("stopped: {stop}")]));
     let earlier = u64::from(trial.attempt.saturating_sub(1));
     let earlier = (earlier > 0)

@@ -1,10 +1,12 @@
-//! A run at a glance: what it was, rates by case with what was not measured, the trials that want looking at and why, what
+//! A run at a glance: what it was, rates by case with what was not measured, case ×
+//! drill where there are drills, the trials that want looking at and why, what
 //! it cost, what became of its resources. Short whatever the number of trials.
 
 use crate::report::human::{outcome_words, run_tone, tokens, tone};
 use crate::report::look::{Look, Tone};
 use crate::report::table::{Cell, Column, Table};
 use crate::report::text::{count, duration, fit, money, percent, plural, safe, safe_lines, width, wrap};
+use crate::results::matrix::Matrix;
 use crate::results::record::{CaseRecord, Kept, RunRecord, TrialRecord};
 use crate::results::story::moment;
 use crate::verdict::Outcome;
@@ -25,8 +27,15 @@ pub fn run(record: &RunRecord, path: &Utf8Path, look: &Look, out: &mut dyn Write
     let mut lines = head(record, look);
     lines.push(String::new());
     write_lines(&lines, out)?;
-    if !record.cases.is_empty() {
-        cases(&record.cases).write(look, out)?;
+    let matrix = Matrix::of(&record.cases);
+    if let Some(matrix) = &matrix {
+        super::matrix::matrix(matrix, look, out)?;
+    }
+    // Beside a matrix a line for each case and drill that passed would only say the same once more.
+    let is_news = |case: &&CaseRecord| matrix.is_none() || case.failed > 0 || case.counts().unmeasured() > 0;
+    let news: Vec<&CaseRecord> = record.cases.iter().filter(is_news).collect();
+    if !news.is_empty() {
+        cases(&news).write(look, out)?;
         writeln!(out).context("failed to write")?;
     }
     trials(record, look, out)?;
@@ -83,6 +92,9 @@ fn started(record: &RunRecord) -> String {
             text.push_str(&format!(", {label} {}", safe(value)));
         }
     }
+    if let Some(seed) = record.seed {
+        text.push_str(&format!(", seed {seed}"));
+    }
     if record.resumed > 0 {
         text.push_str(&format!(", resumed {}", plural(u64::from(record.resumed), "time")));
     }
@@ -104,7 +116,7 @@ fn labelled(label: &str, text: &str, look: &Look) -> Vec<String> {
     lines.iter().enumerate().map(|(index, line)| format!("{}  {line}", painted(index))).collect()
 }
 
-fn cases(cases: &[CaseRecord]) -> Table {
+fn cases(cases: &[&CaseRecord]) -> Table {
     let mut table = Table::new(&[
         ("CASE", Column::Flexible),
         ("DRILL", Column::Left),
@@ -164,12 +176,14 @@ fn trials(record: &RunRecord, look: &Look, out: &mut dyn Write) -> Result<()> {
 
 fn trial_lines(trial: &TrialRecord, as_before: bool, widest: usize, look: &Look) -> Vec<String> {
     let name = safe(&trial.trial);
-    let name = fit(&name, widest.min(look.width / 2));
-    let pad = " ".repeat(widest.min(look.width / 2).saturating_sub(width(&name)));
+    // Whole wherever it can be: it is what `--trial` wants.
+    let name = fit(&name, look.width.saturating_sub(20));
+    let column = widest.min(look.width / 2).max(width(&name));
+    let pad = " ".repeat(column - width(&name));
     let words = outcome_words(trial);
     let outcome = look.paint(tone(trial.outcome), &words);
     let facts = trial_facts(trial);
-    let used = widest.min(look.width / 2) + 2 + width(&words);
+    let used = column + 2 + width(&words);
     let mut lines = if used + 2 + width(&facts) <= look.width || facts.is_empty() {
         vec![format!("{name}{pad}  {outcome}  {}", look.paint(Tone::Faint, &facts))]
     } else {

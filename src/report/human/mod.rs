@@ -3,6 +3,7 @@
 
 mod compare;
 mod glance;
+mod matrix;
 mod runs;
 mod story;
 

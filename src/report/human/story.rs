@@ -96,9 +96,7 @@ impl Page<'_> {
             }
         }
         for fault in &story.trial.faults {
-            let route = fault.route.as_deref().map_or_else(String::new, |route| format!(" {}", safe(route)));
-            let (kind, on) = (safe(&fault.kind), safe(&fault.on));
-            self.push(Tone::Doubt, INDENT, &format!("injected: {kind} on {on}{route}, call {}", fault.call));
+            self.push(Tone::Doubt, INDENT, &words::fault(fault));
         }
         if let Some(stop) = story.trial.stop {
             let clean = stop.reason == crate::verdict::StopReason::Exited && stop.code == Some(0);

@@ -3,6 +3,7 @@
 mod browser;
 mod commands;
 mod compare;
+mod drills;
 mod look;
 mod merge;
 mod read;
