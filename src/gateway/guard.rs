@@ -14,6 +14,7 @@ use super::trial::{Door, Opens, Trial};
 use super::{forward, operations_http};
 use crate::policy::Auth;
 use crate::relay::framing::{Body, Fault, Head, Incoming, Timed};
+use rustix::net::sockopt::set_socket_linger;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 use std::collections::HashMap;
@@ -354,5 +355,13 @@ impl Write for Wire {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+impl super::reply::Connection for Wire {
+    fn reset(&self) {
+        // Closing without lingering discards what is unsent and sends a reset. Where the option cannot be set, the target
+        // still gets no answer.
+        let _ = set_socket_linger(&*self.0, Some(Duration::ZERO));
     }
 }

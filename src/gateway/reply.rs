@@ -3,9 +3,15 @@
 
 use std::io::{self, Write};
 
+/// A connection that an answer goes to.
+pub trait Connection: Write + Send {
+    /// From now on its end is a reset, and not an orderly close.
+    fn reset(&self);
+}
+
 /// Writes one HTTP/1.1 answer.
 pub struct Reply {
-    wire: Box<dyn Write + Send>,
+    wire: Box<dyn Connection>,
     body: Body,
     buffer: Vec<u8>,
     sent: u64,
@@ -24,7 +30,7 @@ enum Body {
 
 impl Reply {
     /// On this connection.
-    pub fn new(wire: impl Write + Send + 'static) -> Self {
+    pub fn new(wire: impl Connection + 'static) -> Self {
         Self { wire: Box::new(wire), body: Body::Unsent, buffer: Vec::new(), sent: 0 }
     }
 
@@ -115,6 +121,12 @@ impl Reply {
         self.body = Body::Over;
     }
 
+    /// Sends nothing more, and resets the connection.
+    pub fn reset(&mut self) {
+        self.cut();
+        self.wire.reset();
+    }
+
     /// Sends a whole JSON answer.
     ///
     /// # Errors
@@ -189,6 +201,10 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    impl Connection for Wire {
+        fn reset(&self) {}
     }
 
     impl Wire {

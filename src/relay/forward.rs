@@ -162,37 +162,85 @@ fn serve(listener: &TcpListener, settings: &Arc<Settings>) -> ! {
     }
 }
 
+/// The target's connection, read so that the last byte that came stays in the kernel until more is wanted: closing over an
+/// unread byte resets a connection, and the standard library has no other way to pass a reset on.
+struct Held<'a> {
+    timed: Timed<'a>,
+    is_held: bool,
+}
+
+impl Held<'_> {
+    /// Takes the byte that was kept back: from now on closing is an orderly end.
+    fn release(&mut self) -> io::Result<()> {
+        if self.is_held {
+            self.timed.stream.read_exact(&mut [0])?;
+            self.is_held = false;
+        }
+        Ok(())
+    }
+}
+
+impl Read for Held<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.release()?;
+        let count = self.timed.peek(buffer)?;
+        if let Some(rest) = count.checked_sub(1) {
+            self.timed.stream.read_exact(&mut buffer[..rest])?;
+            self.is_held = true;
+        }
+        Ok(count)
+    }
+}
+
+/// What came of an answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Came {
+    Nothing,
+    Answer,
+    /// The gateway reset the connection before an answer: a drill, whose reset is the target's to see.
+    Reset,
+}
+
 fn handle(client: &TcpStream, settings: &Settings) {
     let _ = client.set_nodelay(true);
     let _ = client.set_write_timeout(Some(settings.idle));
     let deadline = Instant::now() + settings.head;
-    let mut incoming = Incoming::new(Timed { stream: client, idle: settings.head, deadline });
+    let timed = Timed { stream: client, idle: settings.head, deadline };
+    let mut incoming = Incoming::new(Held { timed, is_held: false });
     match incoming.head() {
-        Ok(head) => exchange(client, &mut incoming, &head, settings),
+        Ok(head) => {
+            if exchange(client, &mut incoming, &head, settings) == Came::Reset {
+                return;
+            }
+        }
         Err(Fault::Malformed(why)) => refuse(client, 400, "crashlab_malformed_request", why),
-        Err(_) => return,
+        Err(_) => {
+            let _ = incoming.source().release();
+            return;
+        }
     }
     linger(client);
 }
 
-fn exchange(client: &TcpStream, incoming: &mut Incoming<Timed<'_>>, head: &Head, settings: &Settings) {
+fn exchange(client: &TcpStream, incoming: &mut Incoming<Held<'_>>, head: &Head, settings: &Settings) -> Came {
     let gateway = match TcpStream::connect_timeout(&settings.to, CONNECT) {
         Ok(gateway) => gateway,
         Err(_) => {
-            return refuse(client, 502, "crashlab_gateway_unreachable", "the gateway on the host cannot be reached");
+            refuse(client, 502, "crashlab_gateway_unreachable", "the gateway on the host cannot be reached");
+            return Came::Answer;
         }
     };
     let _ = gateway.set_nodelay(true);
     // A body may take as long as it likes in all, as long as it moves: the gateway has the last word on that.
-    incoming.source().idle = settings.idle;
-    incoming.source().deadline = Instant::now() + Duration::from_secs(24 * 3600);
+    incoming.source().timed.idle = settings.idle;
+    incoming.source().timed.deadline = Instant::now() + Duration::from_secs(24 * 3600);
     let malformed = AtomicBool::new(false);
     let is_there = match head.body {
         Body::None => true,
         Body::Length(length) => length <= incoming.buffered() as u64,
         Body::Chunked => false,
     };
-    let send = |incoming: &mut Incoming<Timed<'_>>| {
+    let send = |incoming: &mut Incoming<Held<'_>>| {
         if let Err(fault) = upload(&gateway, head, incoming) {
             malformed.store(matches!(fault, Fault::Malformed(_)), Ordering::SeqCst);
             // What did not come whole must not look whole; an answer that is on its way still comes.
@@ -200,7 +248,7 @@ fn exchange(client: &TcpStream, incoming: &mut Incoming<Timed<'_>>, head: &Head,
         }
     };
     // A body that has arrived already needs no thread of its own.
-    let answered = if is_there {
+    let came = if is_there {
         send(incoming);
         download(&gateway, client)
     } else {
@@ -210,28 +258,30 @@ fn exchange(client: &TcpStream, incoming: &mut Incoming<Timed<'_>>, head: &Head,
                 send(incoming);
                 drop(sending);
             });
-            let answered = sender.is_ok() && download(&gateway, client);
+            let came = if sender.is_ok() { download(&gateway, client) } else { Came::Nothing };
             let _ = gateway.shutdown(Shutdown::Both);
-            if answered {
+            if came == Came::Answer {
                 let _ = client.shutdown(Shutdown::Write);
             }
             // The sender notices at its next write that nobody listens; one that gets nothing to write is woken.
             if sent.recv_timeout(LINGER) == Err(RecvTimeoutError::Timeout) {
                 let _ = client.shutdown(Shutdown::Read);
             }
-            answered
+            came
         })
     };
-    if !answered && malformed.load(Ordering::SeqCst) {
+    if came != Came::Answer && malformed.load(Ordering::SeqCst) {
         refuse(client, 400, "crashlab_malformed_request", "a chunk of the body is malformed");
+        return Came::Answer;
     }
+    came
 }
 
 /// Sends the head and exactly the declared body.
-fn upload(mut gateway: &TcpStream, head: &Head, incoming: &mut Incoming<Timed<'_>>) -> Result<(), Fault> {
+fn upload(mut gateway: &TcpStream, head: &Head, incoming: &mut Incoming<Held<'_>>) -> Result<(), Fault> {
     let mut out = head.write();
     let is_waiting = incoming.buffered() == 0 || head.body == Body::None;
-    let mut body: BodyReader<'_, Timed<'_>> = incoming.body(head.body);
+    let mut body: BodyReader<'_, Held<'_>> = incoming.body(head.body);
     // The gateway may answer without the body; where some of it is here already, one packet is enough.
     if is_waiting {
         gateway.write_all(&out)?;
@@ -255,23 +305,24 @@ fn upload(mut gateway: &TcpStream, head: &Head, incoming: &mut Incoming<Timed<'_
     Ok(gateway.write_all(&out)?)
 }
 
-/// Passes the answer on as it comes, to its end; false where none came.
-fn download(mut gateway: &TcpStream, mut client: &TcpStream) -> bool {
+/// Passes the answer on as it comes, to its end.
+fn download(mut gateway: &TcpStream, mut client: &TcpStream) -> Came {
     let mut buffer = vec![0_u8; HEAD_BYTES];
-    let mut answered = false;
+    let mut came = Came::Nothing;
     loop {
         match gateway.read(&mut buffer) {
-            Ok(0) => return answered,
+            Ok(0) => return came,
             Ok(count) => {
-                answered = true;
+                came = Came::Answer;
                 if client.write_all(&buffer[..count]).is_err() {
                     // The target hung up (or does not read): the gateway must notice at its next write.
                     let _ = gateway.shutdown(Shutdown::Both);
-                    return answered;
+                    return came;
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return answered,
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset && came == Came::Nothing => return Came::Reset,
+            Err(_) => return came,
         }
     }
 }

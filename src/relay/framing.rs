@@ -105,13 +105,28 @@ pub struct Timed<'a> {
     pub deadline: Instant,
 }
 
-impl Read for Timed<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+impl Timed<'_> {
+    /// What has come, without taking it; waits as a read does.
+    ///
+    /// # Errors
+    /// As a read's.
+    pub fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.limit()?;
+        self.stream.peek(buffer)
+    }
+
+    fn limit(&self) -> io::Result<()> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        self.stream.set_read_timeout(Some(left.min(self.idle)))?;
+        self.stream.set_read_timeout(Some(left.min(self.idle)))
+    }
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.limit()?;
         let mut stream = self.stream;
         stream.read(buffer)
     }

@@ -1,5 +1,6 @@
 //! The relay's program between a target and a real gateway, over loopback: what it passes, what it refuses, what it bounds.
 
+use crashlab::drills::Drills;
 use crashlab::gateway::{
     Admission, Called, Gateway, Implemented, OperationSet, OperationsPlan, PeerRule, Traffic, TrialPass, World, nonce,
 };
@@ -8,7 +9,7 @@ use crashlab::interrupt::Interrupt;
 use crashlab::process::{Bounds, Child, Environment, Program};
 use crashlab::redact::Redactor;
 use serde_json::{Map, Value, json};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::{Arc, Mutex};
@@ -34,6 +35,17 @@ fn relay(program: &TempPath, to: SocketAddr, listen: SocketAddr, nonce: &str) ->
     let (to, listen) = (to.to_string(), listen.to_string());
     let arguments = ["forward", "--listen", &listen, "--to", &to, "--nonce", nonce, "--head-seconds", "30"];
     Program::new(program.to_path_buf(), Environment::empty()).args(arguments)
+}
+
+/// Starts a program that was just written: a process that another test forks meanwhile may hold it open for writing until
+/// it is another program itself.
+fn started(program: &Program) -> Child {
+    loop {
+        match program.spawn() {
+            Err(error) if error.to_string().contains("busy") => std::thread::yield_now(),
+            started => return started.unwrap(),
+        }
+    }
 }
 
 /// Notes what it hears, and gives back what it got.
@@ -73,7 +85,11 @@ impl Trial {
     }
 
     fn start_with(gateway: &Gateway, arguments: &[&str]) -> Self {
-        let policy = json!({
+        Self::start_under(gateway, arguments, &json!([]))
+    }
+
+    fn start_under(gateway: &Gateway, arguments: &[&str], faults: &Value) -> Self {
+        let mut policy = json!({
             "version": 1, "name": "bench", "target": {"image": {"reference": "none:1"}, "command": ["true"]},
             "evaluation": {"command": ["true"]}, "operations": {"echo": {}},
             "gateways": {"openai": {
@@ -81,7 +97,11 @@ impl Trial {
                 "models": ["*"], "limits": {"requests": 1000, "idle": "2h"}, "env": {"MODEL": "token"},
             }},
         });
+        if faults != &json!([]) {
+            policy["drills"] = json!({"drill": {"faults": faults}});
+        }
         let policy = crashlab::policy::parse(policy.to_string().as_bytes()).unwrap();
+        let drills = policy.drills.get("drill").map(|drill| Drills::new(drill, 1, "c@drill/1")).unwrap_or_default();
         let implemented = [Implemented { name: "echo".into(), description: String::new(), arguments: None }];
         let set = Arc::new(OperationSet::compile(&policy.operations, &implemented).unwrap());
         let heard = Arc::new(Mutex::new(Vec::new()));
@@ -101,7 +121,7 @@ impl Trial {
                 before: Value::Null,
             }),
             gateways: vec![Arc::new(plan)],
-            drills: Arc::default(),
+            drills: Arc::new(drills),
             redactor: Redactor::new(Vec::new()).unwrap(),
             purse: None,
             operations_file: Box::new(std::io::sink()),
@@ -109,8 +129,7 @@ impl Trial {
         };
         let admission = gateway.admit(pass).unwrap();
         let (program, address) = (program(), free_address());
-        let relay =
-            relay(&program, gateway.address(), address, &nonce).args(arguments.iter().copied()).spawn().unwrap();
+        let relay = started(&relay(&program, gateway.address(), address, &nonce).args(arguments.iter().copied()));
         assert!(admission.wait_ready(PATIENCE), "the relay shows its nonce");
         let environment = admission.environment("http://gateway:8080");
         let token = |name: &str| environment.iter().find(|(key, _)| key == name).unwrap().1.clone();
@@ -326,4 +345,34 @@ fn a_target_that_holds_hundreds_of_connections_disturbs_no_other_trial_and_all_e
         read_to_end(stream);
     }
     assert_eq!(other.heard(), 20);
+}
+
+#[test]
+fn a_reset_of_the_gateway_is_a_reset_at_the_target_and_every_other_end_is_none() {
+    let gateway = open();
+    let faults = json!([{"on": "gateway:openai", "kind": "reset", "times": 2}]);
+    let trial = Trial::start_under(&gateway, &[], &faults);
+    let ends = |pieces: &[&str]| {
+        let mut stream = trial.connect();
+        for piece in pieces {
+            stream.write_all(piece.as_bytes()).unwrap();
+        }
+        let mut answer = Vec::new();
+        let end = stream.read_to_end(&mut answer);
+        (answer, end.map_err(|error| error.kind()))
+    };
+    let request = trial.chat("big");
+    let (answer, end) = ends(&[&request]);
+    assert_eq!((answer.len(), end), (0, Err(ErrorKind::ConnectionReset)));
+    // With a body that comes after the head, and in two pieces.
+    let (head, body) = request.split_once("\r\n\r\n").unwrap();
+    let (answer, end) = ends(&[&format!("{head}\r\n\r\n"), &body[..5], &body[5..]]);
+    assert_eq!((answer.len(), end), (0, Err(ErrorKind::ConnectionReset)));
+    // The script has kept its lines, and this connection ends in order, after a whole answer.
+    let (answer, end) = ends(&[&request]);
+    assert!(answer.len() > BIG && end == Ok(answer.len()), "{} {end:?}", answer.len());
+    for text in ["nonsense\r\n\r\n", "POST / HTTP/1.1\r\nHost: g\r\nContent-Length: 3\r\n\r\nabcdef"] {
+        let (answer, end) = ends(&[text]);
+        assert!(answer.starts_with(b"HTTP/1.1 4") && end.is_ok(), "{text}: {end:?}");
+    }
 }

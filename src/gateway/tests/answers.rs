@@ -434,6 +434,10 @@ fn the_list_of_models_has_those_that_are_allowed() {
 #[test]
 fn a_target_that_hangs_up_is_told_from_a_provider_that_does() {
     struct Gone;
+    impl super::super::reply::Connection for Gone {
+        fn reset(&self) {}
+    }
+
     impl Write for Gone {
         fn write(&mut self, _: &[u8]) -> io::Result<usize> {
             Err(io::ErrorKind::BrokenPipe.into())

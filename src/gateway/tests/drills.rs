@@ -74,6 +74,24 @@ fn each_fault_in_the_providers_place_is_seen_recorded_and_nobodys_failure() {
 }
 
 #[test]
+fn a_reset_is_a_reset_and_no_orderly_end() {
+    let gateway = gateway();
+    let bench = drilled(&gateway, on_gateway("reset"), 1);
+    let body = question().to_string();
+    let (token, length) = (bench.variable("OPENAI_API_KEY"), body.len());
+    let head = format!("Host: g\r\nAuthorization: Bearer {token}\r\nContent-Length: {length}\r\n\r\n");
+    let mut ends = [(); 2].map(|()| {
+        let mut stream = bench.connect();
+        stream.write_all(format!("POST /v1/chat/completions HTTP/1.1\r\n{head}{body}").as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        (stream.read_to_end(&mut answer).map_err(|error| error.kind()), answer.len())
+    });
+    assert_eq!(ends[0], (Err(io::ErrorKind::ConnectionReset), 0));
+    let (end, length) = ends.last_mut().unwrap();
+    assert!(end.is_ok() && *length > 0, "the second call is not struck: {end:?}");
+}
+
+#[test]
 fn a_fault_that_ends_a_trial_is_no_failure_of_the_provider() {
     for kind in ["status", "reset", "malformed", "empty", "cut_stream"] {
         let gateway = gateway();

@@ -49,6 +49,10 @@ impl Default for Setting {
 #[derive(Clone, Default)]
 pub(super) struct Sink(Arc<Mutex<Vec<u8>>>);
 
+impl super::reply::Connection for Sink {
+    fn reset(&self) {}
+}
+
 impl Write for Sink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().unwrap().extend_from_slice(bytes);
