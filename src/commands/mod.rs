@@ -16,7 +16,8 @@ pub mod view;
 use crate::cli::{Cli, Command, Format};
 use crate::exit::{Exit, Refusal};
 use crate::interrupt::Interrupt;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use camino::Utf8Path;
 use clap::CommandFactory as _;
 use std::fmt;
 use std::io::Write;
@@ -43,7 +44,7 @@ pub fn dispatch(cli: Cli) -> Result<Exit> {
         Command::Init(args) => init::init(global, args, out),
         Command::Schema(args) => schema::schema(args, out),
         Command::Completions(args) => completions(args.shell, out),
-        Command::Man => manual(out),
+        Command::Man(args) => manual(args.dir.as_deref(), out),
     }
 }
 
@@ -101,7 +102,12 @@ fn completions(shell: clap_complete::Shell, out: &mut dyn Write) -> Result<Exit>
     Ok(Exit::Success)
 }
 
-fn manual(out: &mut dyn Write) -> Result<Exit> {
+fn manual(dir: Option<&Utf8Path>, out: &mut dyn Write) -> Result<Exit> {
+    if let Some(dir) = dir {
+        clap_mangen::generate_to(Cli::command(), dir)
+            .with_context(|| format!("failed to write the manual to {dir}"))?;
+        return Ok(Exit::Success);
+    }
     let mut page = Vec::new();
     clap_mangen::Man::new(Cli::command()).render(&mut page)?;
     let _ = out.write_all(&page);

@@ -80,18 +80,36 @@ pub(crate) fn is_complete(line: &Value) -> bool {
 
 /// A line of `gateway.jsonl`.
 pub(crate) fn model_call(line: &Value) -> String {
-    let route = text(line, "route").or_else(|| text(line, "method")).unwrap_or("a request".into());
-    let model = match (text(line, "model"), text(line, "served")) {
-        (Some(asked), Some(served)) if asked != served => format!(", {asked} (served {served})"),
-        (Some(model), _) | (None, Some(model)) => format!(", {model}"),
-        (None, None) => String::new(),
-    };
+    let model = model(line).map_or_else(String::new, |model| format!(", {model}"));
+    format!("model call at {}: {}{model}: {}", gateway(line), route(line), model_end(line))
+}
+
+/// The gateway of a model call, safe.
+pub(crate) fn gateway(line: &Value) -> String {
+    text(line, "gateway").unwrap_or("?".into()).into_owned()
+}
+
+/// What was asked for: method and path, safe.
+pub(crate) fn route(line: &Value) -> String {
+    text(line, "route").or_else(|| text(line, "method")).unwrap_or("a request".into()).into_owned()
+}
+
+/// The model of a call, safe; where another one served it, both.
+pub(crate) fn model(line: &Value) -> Option<String> {
+    match (text(line, "model"), text(line, "served")) {
+        (Some(asked), Some(served)) if asked != served => Some(format!("{asked} (served {served})")),
+        (Some(model), _) | (None, Some(model)) => Some(model.into_owned()),
+        (None, None) => None,
+    }
+}
+
+/// Status, end and time of a model call.
+pub(crate) fn model_end(line: &Value) -> String {
     let status = line.get("status").and_then(Value::as_u64).map_or_else(|| "no answer".to_owned(), |s| s.to_string());
     let end = text(line, "end").unwrap_or("?".into());
     let took = line.get("duration_ms").and_then(Value::as_u64);
     let took = took.map_or_else(String::new, |took| format!(", {}", duration(took)));
-    let gateway = text(line, "gateway").unwrap_or("?".into());
-    format!("model call at {gateway}: {route}{model}: {status}, {end}{took}")
+    format!("{status}, {end}{took}")
 }
 
 /// Which limit refused a model call.
@@ -103,10 +121,15 @@ pub(crate) fn refusal(line: &Value) -> Option<String> {
 
 /// A line of `operations.jsonl`: name and arguments.
 pub(crate) fn operation_call(line: &Value) -> String {
+    let arguments = line.get("arguments").map_or_else(String::new, |value| format!(" {}", one_line(value)));
+    format!("{}{arguments}", operation(line))
+}
+
+/// The operation of a call, and by what it was called where that is not plain HTTP; safe.
+pub(crate) fn operation(line: &Value) -> String {
     let name = text(line, "operation").unwrap_or("?".into());
     let via = text(line, "via").filter(|via| via != "http").map_or_else(String::new, |via| format!(" (via {via})"));
-    let arguments = line.get("arguments").map_or_else(String::new, |value| format!(" {}", one_line(value)));
-    format!("{name}{via}{arguments}")
+    format!("{name}{via}")
 }
 
 /// How an operation answered.
@@ -152,9 +175,14 @@ pub(crate) fn usage_words(line: &Value) -> String {
     format!("{} input ({} cached), {} output tokens, {cost}", tokens("input"), tokens("cached_input"), tokens("output"))
 }
 
+/// The place of a change, safe.
+pub(crate) fn place(change: &story::Change) -> std::borrow::Cow<'_, str> {
+    if change.path.is_empty() { "(whole)".into() } else { safe(&change.path) }
+}
+
 /// A changed place of a world.
 pub(crate) fn change_words(change: &story::Change) -> String {
-    let path = if change.path.is_empty() { "(whole)".into() } else { safe(&change.path) };
+    let path = place(change);
     match (&change.before, &change.after) {
         (None, Some(after)) => format!("+ {path}: {}", one_line(after)),
         (Some(before), None) => format!("- {path}: {}", one_line(before)),

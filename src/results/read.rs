@@ -9,7 +9,9 @@ use crate::verdict::Outcome;
 use anyhow::Result;
 use camino::{Utf8Path, Utf8PathBuf};
 use serde::Deserialize;
+use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
+use std::fmt;
 
 /// The largest `run.json` that is read: 10,000 trials take about 10 MB.
 const RUN_LIMIT: u64 = 1 << 30;
@@ -132,13 +134,44 @@ pub fn open(path: &Utf8Path) -> Result<StoredRun> {
 
 /// Refuses another version's file before its keys are looked at.
 pub(crate) fn check_schema(bytes: &[u8], place: &Utf8Path) -> Result<(), Refusal> {
-    #[derive(Deserialize)]
-    struct Only {
-        schema: Option<Value>,
+    let mut found = Schema::default();
+    let read = (&mut found).deserialize(&mut serde_json::Deserializer::from_slice(bytes));
+    // It is the first key: what stands behind it is read once, as what it is.
+    match read {
+        Err(error) if found.0.is_none() => Err(Refusal::new(format!("is no stored run: {error}")).at(place.as_str())),
+        _ => schema_fits(found.0.as_ref()).map_err(|refusal| refusal.at(place.as_str())),
     }
-    let only: Only = serde_json::from_slice(bytes)
-        .map_err(|error| Refusal::new(format!("is no stored run: {error}")).at(place.as_str()))?;
-    schema_fits(only.schema.as_ref()).map_err(|refusal| refusal.at(place.as_str()))
+}
+
+/// The `schema` of a document; nothing behind it is read.
+#[derive(Debug, Default)]
+struct Schema(Option<Value>);
+
+impl<'de> DeserializeSeed<'de> for &mut Schema {
+    type Value = ();
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
+        json.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for &mut Schema {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a stored run")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
+        while let Some(key) = entries.next_key::<String>()? {
+            if key == "schema" {
+                self.0 = Some(entries.next_value()?);
+                return Ok(());
+            }
+            entries.next_value::<IgnoredAny>()?;
+        }
+        Ok(())
+    }
 }
 
 /// Refuses every schema but the one that this version writes.

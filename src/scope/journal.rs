@@ -5,8 +5,10 @@
 
 use anyhow::{Context, Result};
 use camino::{Utf8Path, Utf8PathBuf};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -197,11 +199,56 @@ pub fn is_live(run_folder: &Utf8Path) -> Result<bool> {
 /// # Errors
 /// Where the file cannot be read, or is larger than any journal.
 pub fn read(run_folder: &Utf8Path) -> Result<Vec<Line>> {
+    let text = bytes(run_folder)?;
+    Ok(text.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect())
+}
+
+/// Whether every resource of a journal has come to its end: the same question as whether nothing is owed, without building
+/// what a removal would need. A list of stored runs asks it of each.
+///
+/// # Errors
+/// As [`read`].
+pub fn is_settled(run_folder: &Utf8Path) -> Result<bool> {
+    let text = bytes(run_folder)?;
+    let mut open: HashSet<(Kind, Cow<'_, str>)> = HashSet::new();
+    let lines = text.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice::<Brief<'_>>(line).ok());
+    for line in lines {
+        match line.step {
+            Step::Intent | Step::Created => open.insert((line.kind, line.name)),
+            Step::Removed | Step::Kept => open.remove(&(line.kind, line.name)),
+        };
+    }
+    Ok(open.is_empty())
+}
+
+/// A line, read for [`is_settled`]: the same keys as [`Line`], so that the two take the same lines for lines.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Brief<'a> {
+    #[serde(rename = "at")]
+    _at: IgnoredAny,
+    step: Step,
+    kind: Kind,
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    #[serde(rename = "id")]
+    _id: Option<IgnoredAny>,
+    #[serde(rename = "created")]
+    _created: Option<IgnoredAny>,
+    #[serde(default, rename = "labels")]
+    _labels: IgnoredAny,
+    #[serde(rename = "reason")]
+    _reason: Option<IgnoredAny>,
+}
+
+fn bytes(run_folder: &Utf8Path) -> Result<Vec<u8>> {
     let path = run_folder.join(FILE);
     let file = open_no_follow(&path)?;
-    let mut text = Vec::new();
+    // Its size is known: one read, where a growing buffer takes a dozen.
+    let size = file.metadata().map_or(0, |about| about.len().min(LARGEST));
+    let mut text = Vec::with_capacity(usize::try_from(size).unwrap_or_default().saturating_add(1));
     (&file).take(LARGEST).read_to_end(&mut text).with_context(|| format!("failed to read the journal {path}"))?;
-    Ok(text.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect())
+    Ok(text)
 }
 
 /// Now, as the journal writes it.
@@ -236,6 +283,37 @@ mod tests {
         journal.write_all(&[line("three"), line("four")]).unwrap();
         let names: Vec<String> = read(&path).unwrap().into_iter().map(|line| line.name).collect();
         assert_eq!(names, ["one", "two", "three", "four"]);
+    }
+
+    #[test]
+    fn a_quick_look_says_what_the_ledger_says() {
+        let (_folder, path) = folder();
+        let end = |name: &str, step| Resource::intent(Kind::Network, name, BTreeMap::new()).line(step, None);
+        let (made, gone, kept) = (Step::Created, Step::Removed, Step::Kept);
+        let journals: [(&[Line], bool); 8] = [
+            (&[], true),
+            (&[line("a")], false),
+            (&[line("a"), end("a", made)], false),
+            (&[line("a"), end("a", made), end("a", gone)], true),
+            (&[line("a"), line("\u{e9}\"b"), end("\u{e9}\"b", kept)], false),
+            (&[line("a"), end("a", gone), line("a")], false),
+            (&[end("other", gone), line("a"), end("a", kept), end("a", gone)], true),
+            (&[line("a"), Line { kind: Kind::Image, ..end("a", gone) }], false),
+        ];
+        for (lines, settled) in journals {
+            let text: String = lines.iter().map(|line| serde_json::to_string(line).unwrap() + "\n").collect();
+            // Neither half a line nor one of another version is a line.
+            for end in [
+                "",
+                "{\"at\": \"2026",
+                "{\"at\":\"\",\"step\":\"intent\",\"kind\":\"network\",\"name\":\"x\",\"new\":1}",
+            ] {
+                std::fs::write(path.join(FILE), format!("{text}{end}")).unwrap();
+                assert_eq!(is_settled(&path).unwrap(), settled, "{text}{end}");
+                assert_eq!(crate::scope::owes(&path).unwrap().is_empty(), settled, "{text}{end}");
+            }
+        }
+        assert!(is_settled(&path.join("missing")).is_err());
     }
 
     #[test]

@@ -52,6 +52,9 @@ pub fn leftovers(runs: &Utf8Path) -> Vec<Leftover> {
 
 fn leftover(folder: &Utf8Path) -> Option<Leftover> {
     let run = RunId::try_from(folder.file_name()?.to_owned()).ok()?;
+    if journal::is_settled(folder).ok()? {
+        return None;
+    }
     let owed = owes(folder).ok().filter(|owed| !owed.is_empty())?;
     let live = journal::is_live(folder).ok()?;
     Some(Leftover { run, folder: folder.to_owned(), live, owed })

@@ -46,7 +46,10 @@ fn the_commands_and_files_of_the_readme_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let links = README.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     let named = README.split('`').filter(|word| word.starts_with("tests/") || word.starts_with("scripts/"));
-    for path in links.chain(named) {
+    let pictures =
+        README.split("src=\"").chain(README.split("srcset=\"")).skip(1).filter_map(|rest| rest.split('"').next());
+    let pictures = pictures.filter(|path| path.starts_with("docs/"));
+    for path in links.chain(named).chain(pictures) {
         assert!(root.join(path).exists(), "{path}");
     }
 }

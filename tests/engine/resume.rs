@@ -1,4 +1,5 @@
-//! A run in parts: killed and gone on with, or spread over shards and merged, it says what one undisturbed run says.
+//! A run in parts: killed and gone on with, or spread over shards and merged (by hand, and by the example for GNU parallel),
+//! it says what one undisturbed run says.
 
 use crate::support::{Package, Ran, objects_of};
 use serde_json::{Value, json};
@@ -80,4 +81,29 @@ fn three_shards_merged_are_one_run() {
         let refused = Ran::new(package.command().args(["--shard", bad]).output().unwrap());
         assert_eq!(refused.exit, 2, "{bad}");
     }
+}
+
+/// `scripts/examples/parallel.sh` as it stands, with Debian's GNU parallel.
+#[test]
+fn the_example_for_gnu_parallel_comes_to_what_one_run_comes_to() {
+    let package = Package::new(SLOW).cases(&["a", "b"]);
+    let whole = Ran::new(package.command().args(["--repeat", "2"]).output().unwrap());
+    let bin = std::path::Path::new(env!("CARGO_BIN_EXE_crashlab")).parent().unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let shards = package.path().join("shards");
+    // A folder with a space and a quote in its name: what parallel hands to a shell must survive it.
+    let odd = package.path().join("it's a package");
+    std::fs::rename(package.path().join("pkg"), &odd).unwrap();
+    let example = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/examples/parallel.sh");
+    let mut command = std::process::Command::new(example);
+    command.arg("3").arg(&odd).args(["--trust-evaluation-code", "--repeat", "2"]);
+    let output = command.env("PATH", path).env("CRASHLAB_RESULTS", &shards).stdin(Stdio::null()).output().unwrap();
+    let (shown, told) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(whole.exit), "{shown}\n{told}");
+    assert_eq!(whole.exit, 1);
+    let listed = crate::support::crashlab(&shards).args(["view", "latest", "--format", "json"]).output().unwrap();
+    let merged: Value = serde_json::from_slice(&listed.stdout).unwrap();
+    assert_eq!(verdicts(&merged), verdicts(&whole.json));
+    assert_eq!(merged["merged_from"].as_array().map(Vec::len), Some(3));
+    assert!(shown.contains("3 passed, 1 failed"), "{shown}");
 }

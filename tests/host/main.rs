@@ -11,7 +11,9 @@
 mod check;
 mod doctor;
 mod evaluation;
+mod examples;
 mod init;
+mod install;
 mod policy;
 mod relay;
 mod results;

@@ -1,6 +1,6 @@
 //! A comparison as a page: the verdict, warnings, both runs side by side, each case as a row that opens.
 
-use super::{Page, escape};
+use super::{Page, chart, escape};
 use crate::report::text::{count, duration, money, percent};
 use crate::report::words;
 use crate::results::compare::{CaseChange, CaseSide, Change, Comparison, Side, Winner};
@@ -21,19 +21,33 @@ pub fn compare(comparison: &Comparison, out: &mut dyn Write) -> Result<()> {
         Winner::NotDistinguishable => "",
     };
     page.put(&format!(
-        "<header>\n<h1>Comparison</h1>\n<p class=\"faint mono\">{} against {}</p>\n</header>\n<main>\n<p class=\"{tone}\">{}</p>\n",
+        "<div class=\"title\"><h1>Comparison</h1><span class=\"pill {tone}\">{}</span></div>\n\
+         <p class=\"faint\">candidate <span class=\"mono\">{}</span> against base <span class=\"mono\">{}</span></p>\n</header>\n\
+         <main>\n<p class=\"card notice {tone}\">{}</p>\n",
+        short(comparison.winner),
         escape(candidate.run.as_str()),
         escape(base.run.as_str()),
         escape(&words::verdict(comparison))
     ))?;
     for warning in &comparison.warnings {
-        page.put(&format!("<p class=\"doubt\">Warning: {}</p>\n", escape(warning)))?;
+        page.put(&format!("<p class=\"card notice doubt\">Warning: {}</p>\n", escape(warning)))?;
     }
-    totals(&mut page, base, candidate)?;
     cases(&mut page, comparison)?;
     one_sided(&mut page, comparison)?;
+    totals(&mut page, base, candidate)?;
     page.put("</main>\n")?;
     page.end()
+}
+
+/// The verdict in a word or two; the sentence below it says the rest.
+fn short(winner: Winner) -> &'static str {
+    match winner {
+        Winner::Base => "worse",
+        Winner::Candidate => "better",
+        Winner::Mixed => "better and worse",
+        Winner::NotDistinguishable => "not distinguishable",
+        Winner::UnequalSets => "no winner named",
+    }
 }
 
 fn ms(value: Option<f64>) -> String {
@@ -43,7 +57,7 @@ fn ms(value: Option<f64>) -> String {
 
 fn totals(page: &mut Page<'_>, base: &Side, candidate: &Side) -> Result<()> {
     page.put(
-        "<div class=\"wide\" role=\"region\" aria-label=\"both runs\" tabindex=\"0\"><table>\n<thead><tr><th scope=\"col\"></th>\
+        "<h2>Both runs</h2>\n<div class=\"wide card\" role=\"region\" aria-label=\"both runs\" tabindex=\"0\"><table>\n<thead><tr><th scope=\"col\"></th>\
          <th scope=\"col\" class=\"number\">Base</th><th scope=\"col\" class=\"number\">Candidate</th></tr></thead>\n<tbody>\n",
     )?;
     let passed =
@@ -86,26 +100,28 @@ fn cases(page: &mut Page<'_>, comparison: &Comparison) -> Result<()> {
     let all = [Change::Regressed, Change::Improved, Change::NotDistinguishable, Change::NotMeasured];
     let kinds = all.map(|change| (kind(change), words::change(change), comparison.count(change) as u64));
     page.filter(&kinds)?;
-    comparison.cases.iter().try_for_each(|case| row(page, case))
+    page.put("<div class=\"rows card\">\n")?;
+    comparison.cases.iter().try_for_each(|case| row(page, case))?;
+    page.put("</div>\n")
 }
 
 fn row(page: &mut Page<'_>, case: &CaseChange) -> Result<()> {
     let kind = kind(case.change);
     let rate = |side: &CaseSide| {
         let counts = side.record.counts();
-        format!(
-            "{} ({} of {}, {} not measured)",
-            percent(side.record.pass_rate),
-            counts.passed,
-            counts.measured(),
-            counts.unmeasured()
-        )
+        let unmeasured = match counts.unmeasured() {
+            0 => String::new(),
+            number => format!(", {} not measured", count(Some(number))),
+        };
+        let (passed, measured) = (count(Some(counts.passed)), count(Some(counts.measured())));
+        format!("{} ({passed} of {measured}{unmeasured})", percent(side.record.pass_rate))
     };
     page.put(&format!(
-        "<details class=\"row\" data-kind=\"{kind}\"><summary><span class=\"badge {kind}\">{}</span>\
-         <span class=\"name\">{}</span><span>{} → {}</span></summary><div class=\"story\">\n",
+        "<details class=\"row both\" data-kind=\"{kind}\"><summary><span class=\"badge {kind}\">{}</span> \
+         <span class=\"name\">{}</span> {} <span class=\"facts\"><span>{} → {}</span></span></summary><div class=\"story\">\n",
         words::change(case.change),
         escape(&words::case(&case.case, case.drill.as_deref())),
+        chart::ranges(&[(&case.base.record, "before"), (&case.candidate.record, chart::tone(&case.candidate.record))]),
         rate(&case.base),
         rate(&case.candidate)
     ))?;

@@ -3,9 +3,13 @@
 //!
 //! Foreign text is escaped in markup, or is data that the script puts in as text; it is never markup.
 
+mod chart;
 mod compare;
+mod matrix;
+mod origin;
 mod run;
 mod story;
+mod summary;
 
 pub use compare::compare;
 pub use run::run;
@@ -25,7 +29,7 @@ struct Page<'a> {
 }
 
 impl<'a> Page<'a> {
-    /// Writes the head. `title` is escaped here.
+    /// Writes the head, and the header's beginning with the brand. `title` is escaped here.
     fn begin(out: &'a mut dyn Write, title: &str) -> Result<Self> {
         let mut page = Self { out };
         let policy = format!(
@@ -38,8 +42,9 @@ impl<'a> Page<'a> {
              <meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
              <meta name=\"referrer\" content=\"no-referrer\">\n<link rel=\"icon\" href=\"data:,\">\n\
-             <title>{}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n",
-            escape(title)
+             <title>{}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<header>\n<div class=\"brand\">{} CrashLab</div>\n",
+            escape(title),
+            chart::MARK
         ))?;
         Ok(page)
     }
@@ -51,7 +56,11 @@ impl<'a> Page<'a> {
 
     /// The search field and a box for each kind of row; the script shows it.
     fn filter(&mut self, kinds: &[(&str, &str, u64)]) -> Result<()> {
-        self.put("<div class=\"filter\" role=\"search\" hidden>\n<input type=\"search\" id=\"search\" aria-label=\"filter\" placeholder=\"filter\">\n")?;
+        self.put(
+            "<noscript><p class=\"doubt\">The rows open and filter by the page's own script.</p></noscript>\n\
+             <div class=\"filter\" role=\"search\" hidden>\n<input type=\"search\" id=\"search\" aria-label=\"filter\" \
+             placeholder=\"filter by name, check, reason\">\n",
+        )?;
         for (kind, words, number) in kinds {
             self.put(&format!(
                 "<label><input type=\"checkbox\" data-kind=\"{kind}\" checked> <span class=\"{kind}\">{words}</span> {number}</label>\n"
@@ -59,7 +68,8 @@ impl<'a> Page<'a> {
         }
         self.put(
             "<span id=\"shown\" class=\"faint\" role=\"status\"></span>\n\
-             <span class=\"faint\"><kbd>/</kbd> filter <kbd>j</kbd> <kbd>k</kbd> move <kbd>Enter</kbd> open</span>\n</div>\n",
+             <span class=\"faint keys\"><kbd>/</kbd> filter <kbd>j</kbd> <kbd>k</kbd> move <kbd>n</kbd> next that did not pass \
+             <kbd>Enter</kbd> open</span>\n</div>\n",
         )
     }
 

@@ -135,6 +135,36 @@ impl Browser {
 const ESCAPE: char = '\u{e00c}';
 const ENTER: char = '\u{e007}';
 
+/// The texts whose contrast with what they stand on is below 4.5 (WCAG AA): class and ratio.
+const FAINT: &str = r"(() => {
+    const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+    const rgba = (color) => {
+        canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = color; canvas.fillRect(0, 0, 1, 1);
+        return canvas.getImageData(0, 0, 1, 1).data;
+    };
+    const light = (color) => {
+        const [r, g, b] = Array.from(rgba(color)).slice(0, 3)
+            .map((v) => v / 255).map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const behind = (element) => {
+        for (let e = element; e; e = e.parentElement) {
+            const color = getComputedStyle(e).backgroundColor;
+            if (rgba(color)[3] === 255) return color;
+        }
+        return 'white';
+    };
+    const low = new Set();
+    for (const element of document.querySelectorAll('body *')) {
+        const own = Array.from(element.childNodes).some((node) => node.nodeType === 3 && node.textContent.trim());
+        if (!own || element.closest('script, style, svg, noscript') || getComputedStyle(element).opacity !== '1') continue;
+        const [a, b] = [light(getComputedStyle(element).color), light(behind(element))];
+        const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+        if (ratio < 4.5) low.add(element.tagName + '.' + element.className + ' ' + ratio.toFixed(2));
+    }
+    return Array.from(low);
+})()";
+
 /// A run of 1,000 trials, the first of which says hostile things everywhere.
 fn thousand(results: &Utf8Path) {
     let mut all = Vec::new();
@@ -179,6 +209,11 @@ fn a_thousand_trials_filter_and_open_by_keyboard_and_hostile_strings_are_inert()
     browser.open(&path);
     assert_eq!(browser.ask("document.getElementById('shown').textContent"), json!("1000 of 1000 shown"));
 
+    // Told only once it is opened: a page of a thousand trials has the elements of its rows and of no story.
+    assert_eq!(browser.ask("document.querySelectorAll('.story *').length"), json!(0));
+    let elements = browser.ask("document.querySelectorAll('body *').length").as_u64().unwrap();
+    assert!(elements < 20 * 1000, "{elements}");
+
     browser.press("/case-42/2");
     assert_eq!(browser.ask("document.activeElement.id"), json!("search"));
     assert_eq!(browser.ask("document.getElementById('shown').textContent"), json!("1 of 1000 shown"));
@@ -189,6 +224,11 @@ fn a_thousand_trials_filter_and_open_by_keyboard_and_hostile_strings_are_inert()
     browser.ask("document.querySelector('input[data-kind=passed]').click()");
     assert_eq!(browser.ask(&format!("{visible}.length")), json!(301));
     browser.ask("document.querySelector('input[data-kind=passed]').click()");
+    browser.ask("document.querySelectorAll('button.find')[7].focus()");
+    browser.press(&ENTER.to_string());
+    assert_eq!(browser.ask("document.getElementById('shown').textContent"), json!("10 of 1000 shown"));
+    assert_eq!(browser.ask("document.activeElement.querySelector('.name').textContent"), json!("case-07/1"));
+    browser.press(&format!("/{ESCAPE}"));
 
     browser.press("j");
     assert_eq!(browser.ask("document.activeElement.tagName"), json!("SUMMARY"));
@@ -201,7 +241,11 @@ fn a_thousand_trials_filter_and_open_by_keyboard_and_hostile_strings_are_inert()
     browser.press("j");
     assert_eq!(browser.ask("document.activeElement.querySelector('.name').textContent"), json!("case-00/2"));
     browser.press("k");
-    assert_eq!(browser.ask("document.activeElement.querySelector('.name').textContent"), json!("case-00/1"));
+    let here = "document.activeElement.querySelector('.name').textContent";
+    assert_eq!(browser.ask(here), json!("case-00/1"));
+    browser.press("nnn");
+    assert_eq!(browser.ask(here), json!("case-00/10"));
+    assert_eq!(browser.ask("document.querySelectorAll('.row[open] .event').length"), json!(2));
 
     assert_eq!(browser.ask("typeof window.pwned"), json!("undefined"));
     let foreign = "document.querySelectorAll('img, iframe, object, embed, [onclick], [onerror], script[src], link[rel=stylesheet]').length";
@@ -231,11 +275,32 @@ fn the_page_of_a_run_fits_a_desk_and_a_telephone_in_light_and_dark() {
         assert!(wide.as_u64().unwrap() <= width, "{wide} > {width}");
         let bars = "Array.from(document.querySelectorAll('.event rect')).every(r => +r.getAttribute('x') + +r.getAttribute('width') <= 1000)";
         assert_eq!(browser.ask(bars), json!(true));
+        browser.press(&ESCAPE.to_string());
+        assert_eq!(browser.ask("document.querySelectorAll('.row[open]').length"), json!(0));
+        browser.press(&ENTER.to_string());
+        assert_eq!(browser.ask("document.querySelectorAll('.row[open] .event').length"), json!(5));
+        assert_eq!(browser.ask(FAINT), json!([]), "{scheme}");
         papers.push(browser.ask("getComputedStyle(document.body).backgroundColor"));
         assert_eq!(browser.console(), Vec::<Value>::new());
         browser.picture(&format!("run_{width}_{scheme}"));
     }
     assert_ne!(papers[0], papers[1]);
+}
+
+#[test]
+fn a_link_to_a_trial_opens_it_and_a_hostile_one_does_nothing() {
+    let Some(browser) = Browser::start() else { return };
+    let scratch = scratch();
+    demo(&scratch.results, RUN);
+    let path = page(&scratch.results, RUN).canonicalize_utf8().unwrap();
+    browser.look(1280, "light");
+    let opened = "Array.from(document.querySelectorAll('.row[open] .name')).map((name) => name.textContent)";
+    for (link, name) in [("double-refund%40flaky/1", json!(["double-refund@flaky/1"])), ("%zz\"]<b>", json!([]))] {
+        browser.post("/url", &json!({"url": "about:blank"}));
+        browser.post("/url", &json!({"url": format!("file://{path}#{link}")}));
+        assert_eq!(browser.ask(opened), name, "{link}");
+    }
+    assert_eq!(browser.console(), Vec::<Value>::new());
 }
 
 #[test]
@@ -266,6 +331,7 @@ fn the_page_of_a_comparison_filters_and_opens_by_keyboard() {
         let wide = browser.ask("document.documentElement.scrollWidth");
         assert!(wide.as_u64().unwrap() <= width, "{wide} > {width}");
         assert_eq!(browser.ask("typeof window.pwned"), json!("undefined"));
+        assert_eq!(browser.ask(FAINT), json!([]), "{scheme}");
         assert_eq!(browser.console(), Vec::<Value>::new());
         browser.picture(&format!("compare_{width}_{scheme}"));
     }

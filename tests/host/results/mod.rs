@@ -9,3 +9,4 @@ mod merge;
 mod read;
 mod sample;
 mod schema;
+mod statistics;
