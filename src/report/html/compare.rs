@@ -96,7 +96,9 @@ fn kind(change: Change) -> &'static str {
 }
 
 fn cases(page: &mut Page<'_>, comparison: &Comparison) -> Result<()> {
-    page.put("<h2>Cases</h2>\n")?;
+    page.put(
+        "<h2>Cases</h2>\n<p class=\"faint\">Pass rate and 95 % interval, from 0 to 100 %: base above, candidate below.</p>\n",
+    )?;
     let all = [Change::Regressed, Change::Improved, Change::NotDistinguishable, Change::NotMeasured];
     let kinds = all.map(|change| (kind(change), words::change(change), comparison.count(change) as u64));
     page.filter(&kinds)?;

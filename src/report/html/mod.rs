@@ -68,7 +68,7 @@ impl<'a> Page<'a> {
         }
         self.put(
             "<span id=\"shown\" class=\"faint\" role=\"status\"></span>\n\
-             <span class=\"faint keys\"><kbd>/</kbd> filter <kbd>j</kbd> <kbd>k</kbd> move <kbd>n</kbd> next that did not pass \
+             <span class=\"faint keys\"><kbd>/</kbd> filter <kbd>j</kbd> <kbd>k</kbd> move <kbd>n</kbd> next to look at \
              <kbd>Enter</kbd> open</span>\n</div>\n",
         )
     }

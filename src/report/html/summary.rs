@@ -107,7 +107,7 @@ pub(super) fn cases(page: &mut Page<'_>, cases: &[CaseRecord]) -> Result<()> {
     page.put(
         "<h2>Cases</h2>\n<div class=\"wide card\" role=\"region\" aria-label=\"cases\" tabindex=\"0\"><table>\n<thead><tr>\
          <th scope=\"col\">Case</th><th scope=\"col\" class=\"number\">Passed</th><th scope=\"col\" class=\"number\">Rate</th>\
-         <th scope=\"col\">0–100 %</th><th scope=\"col\" class=\"number\">95 % interval</th>\
+         <th scope=\"col\" class=\"drawn\">0–100 %</th><th scope=\"col\" class=\"number\">95 % interval</th>\
          <th scope=\"col\" class=\"number\">Not measured</th></tr></thead>\n<tbody>\n",
     )?;
     cases.iter().try_for_each(|case| case_row(page, case))?;
@@ -124,7 +124,7 @@ fn case_row(page: &mut Page<'_>, case: &CaseRecord) -> Result<()> {
     );
     page.put(&format!(
         "<tr><td><button class=\"find\" data-find=\"{name}/\">{name}</button></td><td class=\"number {tone}\">{} of {}</td>\
-         <td class=\"number {tone}\">{}</td><td>{}</td><td class=\"number\">{interval}</td><td class=\"number\">{}</td></tr>\n",
+         <td class=\"number {tone}\">{}</td><td class=\"drawn\">{}</td><td class=\"number\">{interval}</td><td class=\"number\">{}</td></tr>\n",
         count(Some(case.passed)),
         count(Some(counts.measured())),
         percent(case.pass_rate),
