@@ -81,7 +81,11 @@ fn by_reference(scope: &Scope, reference: &str, pull: Pull) -> Result<TargetImag
         scope.docker().pull(reference, PULL)?;
         Ok(scope.docker().inspect_image(reference)?.context("the engine pulled it and does not have it")?.id)
     });
-    let id = id.with_context(|| format!("failed to pull {reference}"))?;
+    let id = id.map_err(|error| {
+        anyhow::anyhow!(
+            "failed to pull {reference}: {error:#}\nhint: target.image may name an image that the engine has"
+        )
+    })?;
     Ok(image(id, Origin::Pulled))
 }
 
@@ -93,7 +97,11 @@ fn built(scope: &Scope, rule: &BuildRule, snapshot: &Utf8Path, buildkit: Option<
     }
     let dockerfile = dockerfile(scope, rule, snapshot, &mut warnings)?;
     let contexts = contexts(scope, rule)?;
-    let builder = scope.builder(buildkit, network, BUILDER_START).context("failed to start the dedicated builder")?;
+    let builder = scope.builder(buildkit, network, BUILDER_START).map_err(|error| {
+        anyhow::anyhow!(
+            "failed to start the dedicated builder: {error:#}\nhint: --buildkit-image or CRASHLAB_BUILDKIT_IMAGE names a BuildKit image that the engine has"
+        )
+    })?;
     let tag = format!("crashlab/target:{}", scope.run());
     let spec = BuildSpec {
         builder,

@@ -1,7 +1,9 @@
 //! A run as JUnit XML, for CI servers: a suite for each case and drill, a test case for each trial; failed is `<failure>`,
-//! uncertain `<error>`, not run `<skipped>`. Valid XML 1.0 whatever a target says: what XML cannot hold is replaced.
+//! uncertain `<error>`, not run `<skipped>`. Valid XML 1.0 whatever a target says, and neutral where a server shows it: what
+//! XML cannot hold, or what would make text read otherwise than it is, stands there as an escape.
 
 use crate::report::human::outcome_words;
+use crate::report::text::push_safe;
 use crate::report::words;
 use crate::results::record::{CaseRecord, RunRecord, TrialRecord};
 use crate::verdict::{Counts, Outcome};
@@ -93,34 +95,26 @@ fn details(trial: &TrialRecord) -> String {
 
 /// Text for an attribute or an element. Line ends in an attribute would be read as spaces: they are written as references.
 pub(crate) fn escape(text: &str) -> Cow<'_, str> {
-    let plain = |char: char| !matches!(char, '&' | '<' | '>' | '"' | '\'' | '\n' | '\r' | '\t') && is_xml(char);
+    let plain = |char: char| matches!(char, ' '..='~') && !matches!(char, '&' | '<' | '>' | '"' | '\'');
     if text.chars().all(plain) {
         return Cow::Borrowed(text);
     }
-    let mut out = String::with_capacity(text.len() + 16);
-    for char in text.chars() {
+    let push = |mut out: String, char: char| {
         match char {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            '\n' | '\r' | '\t' => {
+            '\n' | '\t' => {
                 let _ = write!(out, "&#{};", u32::from(char));
             }
-            char if is_xml(char) => out.push(char),
-            // XML 1.0 has no way to write it, not as a reference either.
-            _ => out.push('\u{fffd}'),
+            // Some of what is not safe XML 1.0 has no way to write, not as a reference either.
+            char => return push_safe(out, char),
         }
-    }
-    Cow::Owned(out)
-}
-
-/// What XML 1.0 can hold, without its discouraged control characters.
-fn is_xml(char: char) -> bool {
-    let code = u32::from(char);
-    matches!(char, '\n' | '\r' | '\t')
-        || (code >= 0x20 && !matches!(code, 0x7f..=0x9f | 0xfdd0..=0xfdef) && code & 0xfffe != 0xfffe)
+        out
+    };
+    Cow::Owned(text.chars().fold(String::with_capacity(text.len() + 16), push))
 }
 
 #[cfg(test)]
@@ -128,14 +122,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_xml_cannot_hold_is_replaced_and_what_it_reads_otherwise_is_escaped() {
+    fn what_xml_cannot_hold_or_reads_otherwise_is_escaped() {
         let table = [
             ("plain é 日本 👍", "plain é 日本 👍"),
             ("<a href=\"x\">&'", "&lt;a href=&quot;x&quot;&gt;&amp;&#39;"),
             ("]]>", "]]&gt;"),
-            ("\u{0}\u{1b}[31m\u{8}", "\u{fffd}\u{fffd}[31m\u{fffd}"),
-            ("\u{fffe}\u{ffff}\u{1fffe}\u{85}", "\u{fffd}\u{fffd}\u{fffd}\u{fffd}"),
-            ("a\nb\r\tc", "a&#10;b&#13;&#9;c"),
+            ("\u{0}\u{1b}[31m\u{8}", "\\x00\\x1b[31m\\x08"),
+            ("\u{fffe}\u{ffff}\u{1fffe}\u{85}", "\\u{fffe}\\u{ffff}\\u{1fffe}\\x85"),
+            ("a\nb\r\tc", "a&#10;b\\r&#9;c"),
+            ("abc\u{202e}txt\u{200b}", "abc\\u{202e}txt\\u{200b}"),
         ];
         for (text, escaped) in table {
             assert_eq!(escape(text), escaped);

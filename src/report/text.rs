@@ -20,7 +20,8 @@ pub fn safe_lines(text: &str) -> Vec<String> {
     text.split('\n').map(|each| line(each.strip_suffix('\r').unwrap_or(each))).collect()
 }
 
-fn push_safe(mut out: String, char: char) -> String {
+/// Adds a character, or the escape that stands for it.
+pub(crate) fn push_safe(mut out: String, char: char) -> String {
     match char {
         '\n' => out.push_str("\\n"),
         '\r' => out.push_str("\\r"),
@@ -38,7 +39,9 @@ fn is_unsafe(char: char) -> bool {
         || matches!(u32::from(char),
             0xAD | 0x34F | 0x61C | 0x115F..=0x1160 | 0x17B4..=0x17B5 | 0x180B..=0x180F | 0x200B..=0x200F
             | 0x2028..=0x202E | 0x2060..=0x206F | 0x3164 | 0xFE00..=0xFE0E | 0xFEFF | 0xFFA0 | 0xFFF0..=0xFFFB
-            | 0x1D173..=0x1D17A | 0xE0000..=0xE0FFF)
+            | 0x1D173..=0x1D17A | 0xE0000..=0xE0FFF | 0xFDD0..=0xFDEF)
+        // The two last of each plane are no characters: XML cannot hold them, and readers do what they like with them.
+        || u32::from(char) & 0xFFFE == 0xFFFE
 }
 
 /// Columns that safe text takes.
@@ -169,6 +172,7 @@ mod tests {
             ("abc\u{202e}txt.exe", "abc\\u{202e}txt.exe"),
             ("\u{2066}\u{feff}\u{e0041}\u{200b}", "\\u{2066}\\u{feff}\\u{e0041}\\u{200b}"),
             ("nul\0", "nul\\x00"),
+            ("\u{fffe}\u{1ffff}\u{fdd0}", "\\u{fffe}\\u{1ffff}\\u{fdd0}"),
         ];
         for (hostile, shown) in table {
             assert_eq!(safe(hostile), shown);

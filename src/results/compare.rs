@@ -22,7 +22,7 @@ pub struct Comparison {
     pub base: Side,
     /// The run that may have changed.
     pub candidate: Side,
-    /// What keeps the two from being alike beside the target.
+    /// What keeps the two from being alike beside the target, and what keeps a change from being seen.
     pub warnings: Vec<String>,
     /// 0.05, after Holm's correction over all tested cases.
     pub level: f64,
@@ -195,11 +195,13 @@ pub fn compare(base: &RunRecord, candidate: &RunRecord) -> Comparison {
     let (only_base, only_candidate) = (only(base, &of_candidate), only(candidate, &of_base));
     let equal = only_base.is_empty() && only_candidate.is_empty() && unpaired.is_empty();
     let winner = winner(&cases, equal);
+    let mut warnings = warnings(base, candidate);
+    warnings.extend(too_few(&cases));
     Comparison {
         schema: SCHEMA,
         base: side(base),
         candidate: side(candidate),
-        warnings: warnings(base, candidate),
+        warnings,
         level: LEVEL,
         cases,
         only_base,
@@ -356,6 +358,28 @@ fn winner(cases: &[CaseChange], equal: bool) -> Winner {
         (true, true, true) => Winner::Mixed,
         (true, false, false) => Winner::NotDistinguishable,
     }
+}
+
+/// Whether no change could have been told from chance, had every repetition changed: then "not distinguishable" says nothing.
+fn too_few(cases: &[CaseChange]) -> Option<String> {
+    let tested = || cases.iter().filter(|case| case.test.is_some());
+    let number = u32::try_from(tested().count()).ok().filter(|number| *number > 0)?;
+    // Holm's first step: the smallest p counts as often as there are tests.
+    let can_tell = |p: f64| p * f64::from(number) <= LEVEL;
+    if tested().any(|case| can_tell(smallest_p(case))) {
+        return None;
+    }
+    let wanted = (1..64_u64).find(|n| can_tell(mcnemar(*n, 0)))?;
+    let cases = if number == 1 { "1 case".to_owned() } else { format!("{number} cases") };
+    Some(format!(
+        "too few repetitions: no change could be told from chance; with {cases} it takes --repeat {wanted} or more"
+    ))
+}
+
+/// The p-value if everything that was measured had changed.
+fn smallest_p(case: &CaseChange) -> f64 {
+    let (n, m) = (case.base.record.counts().measured(), case.candidate.record.counts().measured());
+    if case.test == Some("mcnemar") { mcnemar(n, 0) } else { fisher((n, 0), (0, m)) }
 }
 
 /// What differs beside the target: then a change may not be the agent's.

@@ -7,9 +7,12 @@ use std::path::Path;
 
 /// Runs the fixture as it stands in the repository against one of its two agents.
 fn run(target: &str, args: &[&str]) -> Ran {
-    let results = tempfile::tempdir().unwrap();
+    run_into(tempfile::tempdir().unwrap().path(), target, args)
+}
+
+fn run_into(results: &Path, target: &str, args: &[&str]) -> Ran {
     let desk = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/refund-desk");
-    let mut command = crashlab(results.path());
+    let mut command = crashlab(results);
     command.arg("run").arg(&desk).arg("--target").arg(desk.join(target));
     command.args(["--trust-evaluation-code", "--format", "json", "--buildkit-image", BUILDKIT]).args(args);
     let ran = Ran::new(command.output().unwrap());
@@ -39,7 +42,8 @@ fn the_careful_agent_passes_every_case() {
 
 #[test]
 fn the_careless_agent_fails_where_it_does_what_it_reads_and_says() {
-    let ran = run("target-careless", &[]);
+    let results = tempfile::tempdir().unwrap();
+    let ran = run_into(results.path(), "target-careless", &[]);
     assert_eq!((ran.exit, &ran.json["outcome"]), (1, &"failed".into()), "{}\n{}", ran.json, ran.stderr);
     let (paid, told) = ("the right refunds", "the customer is told the outcome");
     let right: [(&str, &[&str]); 8] = [
@@ -55,6 +59,19 @@ fn the_careless_agent_fails_where_it_does_what_it_reads_and_says() {
     for (trial, expected) in right {
         assert_eq!(failures(ran.trial(trial)), expected, "{trial}");
     }
+    // What the README shows (scripts/pictures) is what a user sees: the same lines, beside times, ids and what calls cost.
+    let shown = crashlab(results.path()).args(["view", "latest"]).output().unwrap();
+    let (_, rest) = include_str!("../../README.md").split_once("<!-- made by scripts/pictures -->").unwrap();
+    let (readme, _) = rest.split_once("<!-- end -->").unwrap();
+    assert_eq!(lasting(readme), lasting(&String::from_utf8(shown.stdout).unwrap()));
+}
+
+/// The lines that are the same at each run: rates, checks that did not pass, the count.
+fn lasting(text: &str) -> Vec<&str> {
+    let lasts = |line: &&str| line.contains("✗") || line.contains(" %") || line.contains(" trials: ");
+    let lines: Vec<&str> = text.lines().filter(lasts).collect();
+    assert!(lines.len() > 15, "{text}");
+    lines
 }
 
 /// Two cases undisturbed and under each built-in drill: what the README shows.

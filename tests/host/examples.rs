@@ -56,7 +56,7 @@ fn the_slurm_tasks_are_the_shards_and_the_merge_takes_every_run() {
     std::fs::create_dir_all(folder.path().join("results/runs/a")).unwrap();
     std::fs::create_dir_all(folder.path().join("results/runs/b")).unwrap();
     let ran = |task: &str, args: &[&str]| {
-        let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+        let path = format!("{}:{}", folder.path().display(), std::env::var_os("PATH").unwrap().to_str().unwrap());
         let results = folder.path().join("results");
         let mut command = Command::new("bash");
         command.arg(examples().join("slurm.sh")).args(args).env("PATH", path).env("CRASHLAB_RESULTS", results);

@@ -16,6 +16,8 @@ use std::io::Write;
 
 /// Up to so many trials are all shown; of more, those that did not pass.
 const FEW: usize = 12;
+/// Lines of one diagnostic.
+const DIAGNOSTIC: usize = 7;
 /// Of the trials that are shown, at most so many.
 const MOST: usize = 40;
 
@@ -206,11 +208,15 @@ fn trial_lines(trial: &TrialRecord, as_before: bool, widest: usize, look: &Look)
     lines
 }
 
-/// A diagnostic's first lines.
+/// A diagnostic's first lines, and its last: what a program says before it gives up is at the end, and so are hints.
 fn diagnostic(words: &str, look: &Look) -> Vec<String> {
     let lines = safe_lines(words);
-    let wrapped = lines.iter().flat_map(|line| wrap(line, look.width.saturating_sub(6)));
-    wrapped.take(3).zip(["! ", "  ", "  "]).map(|(line, sign)| format!("    {sign}{line}")).collect()
+    let mut wrapped: Vec<String> = lines.iter().flat_map(|line| wrap(line, look.width.saturating_sub(6))).collect();
+    if wrapped.len() > DIAGNOSTIC {
+        wrapped.splice(2..wrapped.len() - (DIAGNOSTIC - 3), ["…".to_owned()]);
+    }
+    let sign = |index: usize| if index == 0 { "! " } else { "  " };
+    wrapped.iter().enumerate().map(|(index, line)| format!("    {}{line}", sign(index))).collect()
 }
 
 /// Stop, duration, requests, tokens, cost.

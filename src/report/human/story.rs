@@ -6,7 +6,6 @@ use crate::report::look::{Look, Tone};
 use crate::report::text::{count, duration, money, plural, safe, safe_lines, wrap};
 use crate::report::words::{self, Answer, change_words, usage_words};
 use crate::results::story::{Event, Kind, Story, changes};
-use crate::verdict::Outcome;
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 use std::io::Write;
@@ -24,7 +23,8 @@ const INDENT: usize = 12;
 pub fn story(story: &Story, look: &Look, out: &mut dyn Write) -> Result<()> {
     let mut page = Page { look, lines: Vec::new() };
     page.head(story);
-    if story.trial.outcome == Outcome::NotRun && story.events().is_empty() {
+    // Not run, or something failed before it could start.
+    if story.events().is_empty() && story.trial.started.is_none() && story.trial.stop.is_none() {
         return page.write(out);
     }
     page.timeline(story);

@@ -88,8 +88,8 @@ fn what_only_one_side_measured_is_listed_by_name() {
 
 #[test]
 fn what_differs_beside_the_target_is_warned_about() {
-    let base = run(BASE, &[("a", "p")]);
-    let mut other = run(CANDIDATE, &[("a", "p")]);
+    let base = run(BASE, &[("a", "pppppp")]);
+    let mut other = run(CANDIDATE, &[("a", "pppppp")]);
     assert_eq!(compare(&base, &other).warnings, Vec::<String>::new());
     other.evaluation.digest = crashlab::ids::Digest::of(b"another");
     other.evaluation.policy = crashlab::ids::Digest::of(b"another");
@@ -98,6 +98,25 @@ fn what_differs_beside_the_target_is_warned_about() {
     for words in ["package is not the same", "policy is not the same", "snapshot is the same"] {
         assert!(warnings.contains(words), "{warnings}");
     }
+}
+
+#[test]
+fn where_no_change_could_be_told_from_chance_it_says_how_many_repetitions_it_takes() {
+    let warned = |base: &[(&str, &str)], candidate: &[(&str, &str)]| {
+        let comparison = compare(&run(BASE, base), &run(CANDIDATE, candidate));
+        let warning = comparison.warnings.into_iter().find(|words| words.contains("too few"))?;
+        Some((warning.rsplit_once("--repeat ").unwrap().1.to_owned(), comparison.winner))
+    };
+    let says = |repeat: &str| Some((format!("{repeat} or more"), Winner::NotDistinguishable));
+    assert_eq!(warned(&[("a", "p")], &[("a", "f")]), says("6"));
+    assert_eq!(warned(&[("a", "ppppp")], &[("a", "fffff")]), says("6"));
+    assert_eq!(warned(&[("a", "pppppp")], &[("a", "ffffff")]), None);
+    let two = |letters| [("a", letters), ("b", letters)];
+    assert_eq!(warned(&two("pppppp"), &two("ffffff")), says("7"));
+    assert_eq!(warned(&two("ppppppp"), &two("ppppppp")), None);
+    // One of them has enough.
+    assert_eq!(warned(&[("a", "ppppppp"), ("b", "p")], &[("a", "ppppppp"), ("b", "p")]), None);
+    assert_eq!(warned(&[("a", "uu")], &[("a", "pp")]), None);
 }
 
 #[test]
