@@ -12,6 +12,7 @@
 mod attest;
 mod chain;
 mod evaluation;
+mod faults;
 mod first_steps;
 mod isolation;
 mod limits;

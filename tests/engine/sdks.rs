@@ -233,10 +233,21 @@ fn content(text: &str, reason: Option<&str>) -> Value {
         "usageMetadata": {"promptTokenCount": 10, "candidatesTokenCount": 4, "totalTokenCount": 14}, "modelVersion": "gemini-2.5-flash"})
 }
 
+/// Puts the SDKs into a package's target.
+pub fn install(package: &Package) {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    // Two tests at once would install them twice.
+    static INSTALLED: std::sync::Once = std::sync::Once::new();
+    INSTALLED.call_once(|| {
+        let script = std::process::Command::new(root.join("scripts/sdks")).status();
+        assert!(script.unwrap().success(), "the SDKs are needed");
+    });
+    let (from, to) = (root.join("target/sdks/python"), package.path().join("pkg/target/sdks"));
+    assert!(std::process::Command::new("cp").arg("-r").arg(from).arg(to).status().unwrap().success());
+}
+
 #[test]
 fn unmodified_sdks_work_in_the_sandbox_and_refusals_are_their_own_errors() {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    assert!(std::process::Command::new(root.join("scripts/sdks")).status().unwrap().success(), "the SDKs are needed");
     let provider = Provider::new();
     let price = json!({"*": {"input": 1.0, "output": 2.0}});
     let keys = ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "AZURE_OPENAI_API_KEY", "OPENROUTER_API_KEY"];
@@ -253,12 +264,7 @@ fn unmodified_sdks_work_in_the_sandbox_and_refusals_are_their_own_errors() {
     for key in keys {
         package = package.env(key, &format!("real-{key}-value"));
     }
-    let copied = std::process::Command::new("cp")
-        .arg("-r")
-        .arg(root.join("target/sdks/python"))
-        .arg(package.path().join("pkg/target/sdks"))
-        .status();
-    assert!(copied.unwrap().success());
+    install(&package);
     let ran = package.run();
     let folder = package.run_folder().join("trials/one/1");
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
