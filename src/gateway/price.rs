@@ -1,8 +1,9 @@
-//! What a call costs, by the model that served it: the exact price, else the longest glob's. Owns the arithmetic, which is
-//! decimal: a sum has no digits that no price has. Knows no request.
+//! What a call costs, by the model that served it: the exact price, else the longest glob's; of a long prompt, at the rates
+//! that then hold for all of it. Owns the arithmetic, which is decimal: a sum has no digits that no price has. Knows no
+//! request.
 
 use super::exchange::Usage;
-use crate::policy::{Price, glob};
+use crate::policy::{Price, Rates, glob};
 use std::collections::BTreeMap;
 
 /// Prices are counted in billionths of a dollar for a million tokens.
@@ -12,18 +13,26 @@ const PLACES: usize = 15;
 
 /// USD for what was used; none where no price fits the model.
 pub(super) fn cost(prices: &BTreeMap<String, Price>, model: &str, usage: &Usage) -> Option<f64> {
-    let price = glob::lookup(prices, model)?;
+    let rates = rates(glob::lookup(prices, model)?, usage.input);
     let cached = usage.cached_input.min(usage.input);
     let written = usage.cache_write.min(usage.input - cached);
     let fresh = usage.input - cached - written;
     let parts = [
-        (fresh, price.input),
-        (cached, price.cached_input.unwrap_or(price.input)),
-        (written, price.cache_write.unwrap_or(price.input)),
-        (usage.output, price.output),
+        (fresh, rates.input),
+        (cached, rates.cached_input.unwrap_or(rates.input)),
+        (written, rates.cache_write.unwrap_or(rates.input)),
+        (usage.output, rates.output),
     ];
     let total = parts.iter().map(|(tokens, usd)| u128::from(*tokens).saturating_mul(units(*usd)));
     Some(dollars(total.fold(0, u128::saturating_add)))
+}
+
+/// A provider bills the whole request at the rates of its length, cached input and output included.
+fn rates(price: &Price, input: u64) -> Rates {
+    match price.long_prompt {
+        Some(long) if input > long.above => long.rates,
+        _ => price.rates,
+    }
 }
 
 /// A sum of costs without the digits that adding binary fractions leaves.
@@ -50,9 +59,18 @@ fn dollars(units: u128) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::LongPrompt;
 
     fn price(input: f64, cached_input: Option<f64>, cache_write: Option<f64>, output: f64) -> Price {
-        Price { input, cached_input, cache_write, output }
+        Price { rates: Rates { input, cached_input, cache_write, output }, long_prompt: None }
+    }
+
+    /// As the providers bill it: twice the input's and the cache's rates, one and a half of the output's.
+    fn tiered() -> BTreeMap<String, Price> {
+        let long = Rates { input: 4.0, cached_input: Some(0.4), cache_write: Some(5.0), output: 15.0 };
+        let mut price = price(2.0, Some(0.2), Some(2.5), 10.0);
+        price.long_prompt = Some(LongPrompt { above: 272_000, rates: long });
+        BTreeMap::from([("m".to_owned(), price)])
     }
 
     fn table() -> BTreeMap<String, Price> {
@@ -87,6 +105,19 @@ mod tests {
     fn cached_input_without_a_price_of_its_own_costs_what_input_costs() {
         let usage = Usage { input: 100, cached_input: 60, cache_write: 40, ..Usage::default() };
         assert_eq!(cost(&table(), "gpt-5.9", &usage), Some(0.003));
+    }
+
+    #[test]
+    fn a_long_prompt_costs_its_own_rates_for_the_whole_request() {
+        let cost_of = |usage: Usage| cost(&tiered(), "m", &usage);
+        let short = Usage { input: 272_000, cached_input: 70_000, cache_write: 2_000, output: 1_000, reasoning: 900 };
+        // 200,000 × 2 + 70,000 × 0.2 + 2,000 × 2.5 + 1,000 × 10, by a million
+        assert_eq!(cost_of(short), Some(0.429));
+        let long = Usage { input: 272_001, cached_input: 70_001, ..short };
+        // 200,000 × 4 + 70,001 × 0.4 + 2,000 × 5 + 1,000 × 15
+        assert_eq!(cost_of(long), Some(0.853_000_4));
+        let all_cached = Usage { input: 300_000, cached_input: 300_000, ..Usage::default() };
+        assert_eq!(cost_of(all_cached), Some(0.12), "what is read from a cache makes a prompt long, too");
     }
 
     #[test]

@@ -6,7 +6,9 @@ use super::glob;
 use super::problem::{Node, show_name};
 use super::route::{self, A_ROUTE};
 use super::target::reserved;
-use super::{Auth, Binding, Dialect, GatewayLimits, GatewayRule, Grant, Price, Route, SecretRule, Upstream};
+use super::{
+    Auth, Binding, Dialect, GatewayLimits, GatewayRule, Grant, LongPrompt, Price, Rates, Route, SecretRule, Upstream,
+};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -188,27 +190,38 @@ fn bindings(node: &Node<'_>) -> BTreeMap<String, Binding> {
 }
 
 fn prices(node: &Node<'_>) -> BTreeMap<String, Price> {
-    let would_do = "an object with input, output, cached_input and cache_write in USD for a million tokens";
     let mut prices = BTreeMap::new();
     for (model, node) in node.entries("an object of prices by model or glob") {
         if glob::name(model).is_none() {
             node.refuse(format!("found the name {}", show_name(model)), "a model, or a glob such as \"gpt-5*\"");
         }
-        node.entries(would_do);
-        let usd = |key: &str| node.key(key).amount("a finite number of USD, 0 and up", |_| true);
-        if node.value().is_some_and(serde_json::Value::is_object) {
-            node.key("input").require(would_do);
-            node.key("output").require(would_do);
-        }
-        let price = Price {
-            input: usd("input").unwrap_or(0.0),
-            cached_input: usd("cached_input"),
-            cache_write: usd("cache_write"),
-            output: usd("output").unwrap_or(0.0),
-        };
+        let price = Price { rates: rates(&node), long_prompt: long_prompt(&node.key("long_prompt")) };
         prices.insert(model.to_owned(), price);
     }
     prices
+}
+
+fn rates(node: &Node<'_>) -> Rates {
+    let would_do = "an object with input, output, cached_input and cache_write in USD for a million tokens";
+    node.entries(would_do);
+    let usd = |key: &str| node.key(key).amount("a finite number of USD, 0 and up", |_| true);
+    if node.value().is_some_and(serde_json::Value::is_object) {
+        node.key("input").require(would_do);
+        node.key("output").require(would_do);
+    }
+    Rates {
+        input: usd("input").unwrap_or(0.0),
+        cached_input: usd("cached_input"),
+        cache_write: usd("cache_write"),
+        output: usd("output").unwrap_or(0.0),
+    }
+}
+
+fn long_prompt(node: &Node<'_>) -> Option<LongPrompt> {
+    node.value()?;
+    let above = node.key("above");
+    above.require("the tokens of input above which these rates hold for the whole request");
+    Some(LongPrompt { above: above.count(1, MOST).unwrap_or(1), rates: rates(node) })
 }
 
 /// The private URL ends in `target_path`: without a route below it, a client that uses the URL reaches nothing.

@@ -399,9 +399,27 @@ pub enum Binding {
     Url,
 }
 
-/// USD for a million tokens.
+/// What a model costs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Price {
+    /// For a prompt of usual length.
+    pub rates: Rates,
+    /// Where a longer prompt costs more.
+    pub long_prompt: Option<LongPrompt>,
+}
+
+/// The rates of a whole request, output included, whose input is above so many tokens.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LongPrompt {
+    /// Tokens of input, cached ones included; one more is a long prompt.
+    pub above: u64,
+    /// In place of the usual ones.
+    pub rates: Rates,
+}
+
+/// USD for a million tokens.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rates {
     /// Input that was not cached.
     pub input: f64,
     /// Input read from a cache; none is `input`.

@@ -93,7 +93,25 @@ pub(super) static POLICY: Shape = Keys(&[
                 ]),
             ),
             ("env", Names(&Any)),
-            ("prices", Names(&Keys(&[("input", Any), ("cached_input", Any), ("cache_write", Any), ("output", Any)]))),
+            (
+                "prices",
+                Names(&Keys(&[
+                    ("input", Any),
+                    ("cached_input", Any),
+                    ("cache_write", Any),
+                    ("output", Any),
+                    (
+                        "long_prompt",
+                        Keys(&[
+                            ("above", Any),
+                            ("input", Any),
+                            ("cached_input", Any),
+                            ("cache_write", Any),
+                            ("output", Any),
+                        ]),
+                    ),
+                ])),
+            ),
         ])),
     ),
     ("evaluation", Keys(&[("command", Any), ("lock", Any), ("timeout", Any), ("require_clean_exit", Any)])),

@@ -218,9 +218,9 @@ fn the_documented_models_and_price_load_over_the_built_in_provider() {
         "prices": {"gpt-5-mini": {"input": 0.25, "cached_input": 0.025, "cache_write": 0.25, "output": 2.0}}}}}));
     let policy = parse(policy.to_string().as_bytes()).unwrap();
     let prices = &policy.gateways["openai"].prices;
-    assert_eq!(glob::lookup(prices, "gpt-5-mini").unwrap().cache_write, Some(0.25));
-    assert_eq!(glob::lookup(prices, "gpt-5-mini-2025-08-07").unwrap().input, 0.25);
-    assert_eq!(glob::lookup(prices, "gpt-5-unheard-of").unwrap().output, 180.0);
+    assert_eq!(glob::lookup(prices, "gpt-5-mini").unwrap().rates.cache_write, Some(0.25));
+    assert_eq!(glob::lookup(prices, "gpt-5-mini-2025-08-07").unwrap().rates.input, 0.25);
+    assert_eq!(glob::lookup(prices, "gpt-5-unheard-of").unwrap().rates.output, 180.0);
     assert_eq!(glob::lookup(prices, "llama"), None);
 }
 

@@ -705,6 +705,30 @@ pub(super) const WRONG: &[(&str, &str, &str, &str)] = &[
         "the keys here are",
     ),
     (
+        r##"{"gateways": {"openai": {"prices": {"m": {"input": 1, "output": 1, "long_prompt": {"input": 2, "output": 2}}}}}}"##,
+        "#/gateways/openai/prices/m/long_prompt/above",
+        "is missing",
+        "the tokens of input above which",
+    ),
+    (
+        r##"{"gateways": {"openai": {"prices": {"m": {"input": 1, "output": 1, "long_prompt": {"above": 0, "input": 2, "output": 2}}}}}}"##,
+        "#/gateways/openai/prices/m/long_prompt/above",
+        "found 0",
+        "1",
+    ),
+    (
+        r##"{"gateways": {"openai": {"prices": {"m": {"input": 1, "output": 1, "long_prompt": {"above": 9, "input": 2}}}}}}"##,
+        "#/gateways/openai/prices/m/long_prompt/output",
+        "is missing",
+        "USD for a million tokens",
+    ),
+    (
+        r##"{"gateways": {"openai": {"prices": {"m": {"input": 1, "output": 1, "long_prompt": {"over": 9}}}}}}"##,
+        "#/gateways/openai/prices/m/long_prompt/over",
+        "unknown key \"over\"",
+        "the keys here are",
+    ),
+    (
         r##"{"gateways": {"openai": {"prices": {"m[": {"input": 1, "output": 1}}}}}"##,
         "#/gateways/openai/prices/m[",
         "found the name \"m[\"",

@@ -80,7 +80,7 @@ fn serve(mut stream: TcpStream, heard: &Sender<String>, shut: &Sender<()>, answe
     let _ = shut.send(());
 }
 
-fn read_request(stream: &mut TcpStream) -> Option<String> {
+pub(super) fn read_request(stream: &mut TcpStream) -> Option<String> {
     let mut bytes = Vec::new();
     let mut buffer = [0; 4096];
     loop {
@@ -479,6 +479,79 @@ fn a_large_answer_within_the_policy_passes() {
     let (status, got) = bench.chat(&asking());
     assert_eq!((status, got.len()), (200, body.len()));
     assert_eq!(bench.calls.lines()[0]["usage"]["output"], 2);
+}
+
+#[test]
+fn trials_at_once_cannot_spend_more_than_the_run_has() {
+    const PAID: usize = 5;
+    let gates: Vec<(Sender<()>, Receiver<()>)> = (0..PAID).map(|_| channel()).collect();
+    let (go, waits): (Vec<_>, Vec<_>) = gates.into_iter().unzip();
+    let used = json!({"model": "gpt-5", "choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 1000}});
+    let held = |wait| [Step::Wait(wait)].into_iter().chain(json_answer(&used)).collect();
+    let stub = Stub::new(waits.into_iter().map(held).collect());
+    // A request reserves 1,000 tokens of output at 2 USD, and a few of input: five fit, and a part of a sixth.
+    let purse = Arc::new(Purse::new(0.002 * 5.5));
+    let gateway = gateway();
+    let setting = || Setting { purse: Some(Arc::clone(&purse)), ..stub.setting() };
+    let benches: Vec<Bench> = (0..6).map(|_| Bench::ready(&gateway, setting())).collect();
+    let mut body = asking();
+    body["max_tokens"] = json!(1000);
+    let (told, answers) = channel();
+    std::thread::scope(|scope| {
+        for bench in benches.iter().cycle().take(24) {
+            let (told, body) = (told.clone(), &body);
+            scope.spawn(move || told.send(bench.chat(body)).unwrap());
+        }
+        // While the five are open, all others are refused, and none of them reaches the provider.
+        for _ in PAID..24 {
+            let (status, answer) = answers.recv_timeout(Duration::from_secs(20)).unwrap();
+            assert!(status == 403 && answer.contains("crashlab_run_cost_limit"), "{status} {answer}");
+        }
+        (0..PAID).for_each(|_| drop(stub.request()));
+        assert!(stub.requests.try_recv().is_err(), "a request went on that the run cannot pay for");
+        assert!(purse.spent() <= 0.002 * 5.5 && purse.spent() > 0.01, "{}", purse.spent());
+        go.iter().for_each(|go| go.send(()).unwrap());
+        for _ in 0..PAID {
+            assert_eq!(answers.recv_timeout(Duration::from_secs(20)).unwrap().0, 200);
+        }
+    });
+    let spent = benches.into_iter().map(|mut bench| bench.revoke().totals.cost_usd.unwrap()).sum::<f64>();
+    assert!((spent - purse.spent()).abs() < 1e-9 && (spent - 5.0 * 0.002_01).abs() < 1e-9, "{spent} {}", purse.spent());
+}
+
+#[test]
+fn what_a_request_used_beyond_its_reservation_is_taken_from_the_run_too() {
+    let used = json!({"model": "gpt-5", "choices": [], "usage": {"prompt_tokens": 3000, "completion_tokens": 1000}});
+    let stub = Stub::new((0..2).map(|_| json_answer(&used)).collect());
+    let purse = Arc::new(Purse::new(0.004));
+    let gateway = gateway();
+    let bench = Bench::ready(&gateway, Setting { purse: Some(Arc::clone(&purse)), ..stub.setting() });
+    let mut body = asking();
+    body["max_tokens"] = json!(1000);
+    assert_eq!(bench.chat(&body).0, 200);
+    assert!((purse.spent() - 0.005).abs() < 1e-9, "{}", purse.spent());
+    assert_eq!(bench.chat(&body).0, 403, "nothing is left");
+}
+
+#[test]
+fn a_long_prompt_is_reserved_and_charged_at_its_own_rates() {
+    let used = json!({"model": "gpt-5", "choices": [], "usage": {"prompt_tokens": 101, "completion_tokens": 10}});
+    let stub = Stub::new(vec![json_answer(&used)]);
+    let mut setting = stub.setting();
+    setting.gateway["prices"] =
+        json!({"gpt-5*": {"input": 1.0, "output": 2.0, "long_prompt": {"above": 100, "input": 2.0, "output": 3.0}}});
+    // 10 tokens of output and about 100 of input: enough at the usual rates, not enough at those of a long prompt.
+    let purse = Arc::new(Purse::new(0.000_2));
+    let gateway = gateway();
+    let bench = Bench::ready(&gateway, Setting { purse: Some(Arc::clone(&purse)), ..setting });
+    let ask = |text: usize| json!({"model": "gpt-5", "max_tokens": 10, "messages": [{"role": "user", "content": "x".repeat(text)}]});
+    let (status, answer) = bench.chat(&ask(400));
+    assert!(status == 403 && answer.contains("crashlab_run_cost_limit"), "{status} {answer}");
+    assert_eq!(bench.chat(&ask(300)).0, 200);
+    let line = bench.calls.lines().pop().unwrap();
+    // The provider counted a prompt above the line: 101 × 2 + 10 × 3, by a million.
+    assert_eq!(line["cost_usd"], json!(0.000_232));
+    assert!((purse.spent() - 0.000_232).abs() < 1e-12, "{}", purse.spent());
 }
 
 #[test]
