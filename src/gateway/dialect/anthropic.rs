@@ -159,9 +159,10 @@ fn beside(iterations: &[Value]) -> (u64, u64) {
 fn others(body: &Map<String, Value>) -> Result<Vec<String>, Denied> {
     let named = |entry: &Value| {
         let denied = || Denied::new("model", "crashlab_body_not_allowed", "a further model must be a text");
-        entry["model"].as_str().map(str::to_owned).ok_or_else(denied)
+        entry["model"].as_str().or_else(|| entry.as_str()).map(str::to_owned).ok_or_else(denied)
     };
-    let fallbacks = each(body.get("fallbacks")).filter(|entry| entry.is_object());
+    // A text alone names no model but a choice of the provider's: that is what `reach` refuses.
+    let fallbacks = each(body.get("fallbacks").filter(|fallbacks| !fallbacks.is_string()));
     let advisors = each(body.get("tools")).filter(|tool| type_of(tool).starts_with("advisor"));
     fallbacks.chain(advisors).map(named).collect()
 }

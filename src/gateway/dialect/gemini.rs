@@ -222,7 +222,7 @@ fn request(body: &Map<String, Value>, ways: &mut Ways<'_>) {
                     }
                 }
             }
-            _ if KNOWN.contains(&name.as_str()) || super::is_harmless(value) => {}
+            _ if KNOWN.contains(&name.as_str()) => {}
             _ => ways.unknown(&format!("the field {}", shown(key))),
         }
     }

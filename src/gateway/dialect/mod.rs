@@ -187,19 +187,10 @@ fn is_said(value: Option<&Value>) -> bool {
     }
 }
 
-/// Whether a field that nobody knows can only be a setting of the model's sampling: numbers reach nowhere.
-fn is_harmless(value: &Value) -> bool {
-    match value {
-        Value::Null | Value::Number(_) => true,
-        Value::Array(items) => items.iter().all(Value::is_number),
-        _ => false,
-    }
-}
-
-/// Tells of each field that is in none of the lists.
+/// Tells of each field that is in none of the lists. Null says nothing; a number may be a switch.
 fn unknown_fields(body: &Map<String, Value>, known: &[&[&str]], place: &str, ways: &mut Ways<'_>) {
     for (key, value) in body {
-        if !known.iter().any(|known| known.contains(&key.as_str())) && !is_harmless(value) {
+        if !known.iter().any(|known| known.contains(&key.as_str())) && !value.is_null() {
             ways.unknown(&format!("{place}{}", shown(key)));
         }
     }

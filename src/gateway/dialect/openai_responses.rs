@@ -63,7 +63,7 @@ pub(super) fn reach(endpoint: Endpoint, body: &mut Map<String, Value>, more: &[&
             self::item(item, ways);
         }
     }
-    if endpoint == Endpoint::Responses && !is_said(body.get("store")) && !ways.has(Grant::Storage) {
+    if endpoint == Endpoint::Responses && body.get("store").is_none_or(Value::is_null) && !ways.has(Grant::Storage) {
         body.insert("store".to_owned(), Value::Bool(false));
     }
 }

@@ -63,6 +63,8 @@ fn further_models_are_named_so_that_each_is_checked() {
     let body =
         json!({"model": "a", "fallbacks": [{"model": "b"}], "tools": [{"type": "advisor_20260301", "model": "c"}]});
     assert_eq!(others(Dialect::Anthropic, "/v1/messages", body), ["b", "c"]);
+    let body = json!({"model": "a", "fallbacks": ["b", {"model": "c"}]});
+    assert_eq!(others(Dialect::Anthropic, "/v1/messages", body), ["b", "c"]);
     let path = "/v1beta/models/{model}:countTokens";
     let body = json!({"generate_content_request": {"model": "models/other"}});
     assert_eq!(others(Dialect::Gemini, path, body), ["other"]);

@@ -66,7 +66,7 @@ fn openai_responses() {
             &base,
             json!({"text": {"format": {"type": "json_schema", "schema": {"type": "object"}}}, "tool_choice": "auto"}),
         ),
-        with(&base, json!({"previous_response_id": null, "conversation": null, "prompt": null, "new_number": 3})),
+        with(&base, json!({"previous_response_id": null, "conversation": null, "prompt": null, "new_field": null})),
         tools(json!([{"type": "function", "name": "f", "parameters": {"properties": {"type": {"enum": ["mcp"]}}}}])),
         tools(json!([{"type": "custom", "name": "c"}, {"type": "local_shell"}, {"type": "apply_patch"}])),
         tools(json!([{"type": "shell", "environment": {"type": "local"}}])),
@@ -90,6 +90,7 @@ fn openai_responses() {
     for (body, wanted) in [
         (with(&base, json!({"store": true})), vec![Storage]),
         (with(&base, json!({"store": "true"})), vec![Storage]),
+        (with(&base, json!({"store": []})), vec![Storage]),
         (with(&base, json!({"background": true})), vec![Storage]),
         (with(&base, json!({"previous_response_id": "resp_1"})), vec![Storage]),
         (with(&base, json!({"conversation": "conv_1"})), vec![Storage]),
@@ -115,6 +116,7 @@ fn openai_responses() {
         (tools(json!([{"type": "programmatic_tool_calling"}])), vec![CodeExecution]),
         (tools(json!([{"type": "computer_use_preview"}])), vec![ComputerUse]),
         (tools(json!([{"type": "mcp", "server_url": "https://a"}])), vec![RemoteMcp]),
+        (tools(json!([{"type": "mcp", "server_label": "a", "connector_id": "connector_gmail"}])), vec![RemoteMcp]),
         (with(&base, json!({"tool_choice": {"type": "mcp", "server_label": "a"}})), vec![RemoteMcp]),
         (
             with(&base, json!({"tool_choice": {"type": "allowed_tools", "tools": [{"type": "web_search"}]}})),
@@ -154,6 +156,9 @@ fn openai_responses() {
         with(&base, json!({"search_the_web": true})),
         with(&base, json!({"endpoint": "https://a"})),
         with(&base, json!({"numbers": [1, "https://a"]})),
+        with(&base, json!({"search_the_web": 1})),
+        with(&base, json!({"multi_agent": {"enabled": true}})),
+        tools(json!([{"type": "connector", "connector_id": "connector_gmail"}])),
     ] {
         is_unknown(dialect, path, &body);
     }
@@ -222,6 +227,7 @@ fn openai_chat() {
         parts(json!([{"type": "hologram"}])),
         with(&base, json!({"tools": [{"type": "teleport"}]})),
         with(&base, json!({"enable_search": true})),
+        with(&base, json!({"enable_search": 1})),
         with(&base, json!({"search_parameters": {"mode": "on"}})),
         with(&base, json!({"data_sources": [{"type": "azure_search"}]})),
         with(&base, json!({"mcp_servers": ["https://a"]})),
@@ -320,6 +326,7 @@ fn anthropic() {
         blocks(json!([{"type": "hologram"}])),
         blocks(json!([{"type": "image", "source": {"type": "satellite"}}])),
         with(&base, json!({"fallbacks": "default"})),
+        with(&base, json!({"web_access": 1})),
         with(&base, json!({"billing_policy": {"type": "billing_policy"}})),
         with(&base, json!({"webhook": "https://a"})),
     ] {
@@ -402,6 +409,7 @@ fn gemini() {
         parts(json!([{"toolCall": {"id": "1"}}])),
         with(&base, json!({"generationOutputConfig": {"outputUriPrefix": "gs://a"}})),
         with(&base, json!({"generationConfig": {"routing_config": {"autoMode": {}}}})),
+        with(&base, json!({"webAccess": 1})),
         with(&base, json!({"webhook": "https://a"})),
     ] {
         is_unknown(dialect, path, &body);
