@@ -274,6 +274,55 @@ fn an_answer_that_is_cut_at_any_byte_is_never_taken_for_a_whole_one() {
     }
 }
 
+/// The statuses that interface.md counts as the provider's failure, and others.
+const STATUSES: [u16; 19] =
+    [200, 201, 202, 400, 401, 402, 403, 404, 407, 408, 409, 413, 422, 429, 500, 502, 503, 504, 529];
+
+#[test]
+fn each_status_at_every_byte_and_in_every_split_is_told_as_what_it_is() {
+    let one_each =
+        [openai().swap_remove(1), openai().swap_remove(4), anthropic().swap_remove(0), gemini().swap_remove(3)];
+    for shape in one_each.into_iter().chain(others().pop()) {
+        let (bytes, rule, name) = (shape.body.as_bytes(), rule_of(&shape), shape.name);
+        for status in STATUSES {
+            let told =
+                |pieces: Vec<Result<Vec<u8>, Failure>>| pass(&rule, Asked::default(), status, shape.kind, pieces);
+            let is_failing = matches!(status, 401 | 402 | 403 | 407 | 408 | 429 | 500..);
+            let failure = is_failing.then_some(Failure::Status);
+            for at in 0..=bytes.len() {
+                let before = || Ok(bytes[..at].to_vec());
+                let (cut, body) = told(vec![before(), Err(Failure::Cut)]);
+                assert_eq!(
+                    (cut.status, cut.end, cut.failure),
+                    (status, End::Cut, Some(Failure::Cut)),
+                    "{name} {status} at {at}"
+                );
+                assert_eq!(body, format!("{}<cut>", String::from_utf8_lossy(&bytes[..at])), "{name} {status} at {at}");
+                let (split, body) = told(vec![before(), Ok(bytes[at..].to_vec())]);
+                assert_eq!(
+                    (split.status, split.end, split.failure),
+                    (status, End::Complete, failure),
+                    "{name} {status} at {at}"
+                );
+                assert_eq!(body, shape.body, "{name} {status} at {at}");
+                // What a provider refused, it did not charge.
+                let wanted = if status < 400 { shape.usage } else { None };
+                let is_gap = status < 400 && wanted.is_none();
+                assert_eq!((split.usage, split.unknown.is_some()), (wanted, is_gap), "{name} {status} at {at}");
+                if status >= 400 {
+                    let (ended, body) = told(vec![before()]);
+                    assert_eq!(
+                        (ended.end, ended.failure, ended.usage),
+                        (End::Complete, failure, None),
+                        "{name} {status}"
+                    );
+                    assert_eq!(body.as_bytes(), &bytes[..at], "an error's text has no form of its own");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn an_error_within_a_stream_is_the_providers_failure_unless_the_request_caused_it() {
     let cases = [

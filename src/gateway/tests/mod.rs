@@ -2,6 +2,7 @@
 
 mod admission;
 mod answers;
+mod chaos;
 mod drills;
 mod guard;
 mod mcp;
@@ -172,6 +173,29 @@ impl Bench {
         let admission = gateway.admit(pass).unwrap();
         let environment = admission.environment("http://gateway:8080");
         Self { admission: Some(admission), address: gateway.address(), nonce, heard, operations, calls, environment }
+    }
+
+    /// A trial with one gateway and nothing else, ready.
+    pub(super) fn alone(gateway: &Gateway, plan: Arc<GatewayPlan>, redactor: Redactor) -> Self {
+        let (operations, calls) = (Sink::default(), Sink::default());
+        let pass = TrialPass {
+            trial: TrialId { case: CaseId::try_from("a-case".to_owned()).unwrap(), drill: None, repetition: 1 },
+            nonce: nonce().unwrap(),
+            operations: None,
+            gateways: vec![plan],
+            drills: Arc::default(),
+            redactor,
+            purse: None,
+            operations_file: Box::new(operations.clone()),
+            gateway_file: Box::new(calls.clone()),
+        };
+        let nonce = pass.nonce.clone();
+        let admission = gateway.admit(pass).unwrap();
+        let environment = admission.environment("http://gateway:8080");
+        let (heard, address) = (Arc::default(), gateway.address());
+        let bench = Self { admission: Some(admission), address, nonce, heard, operations, calls, environment };
+        bench.show();
+        bench
     }
 
     /// Admitted, and its relay has shown itself.
