@@ -1,5 +1,6 @@
 # make demo      the main job end to end: sets up what it needs, without a key and without a registry
 # make test      every check: formatting, lints, all tests, those on the real engine included
+# make fuzz      each fuzz target for FUZZ_TIME seconds (default 60) with libFuzzer; FUZZ_TARGETS="events mcp" for some of them
 # make install   the release binary to PREFIX/bin (default /usr/local), its manual pages and shell completions
 # make deb       a Debian package, target/debian/*.deb (wants cargo-deb: cargo install cargo-deb)
 # make pictures  README's terminal output and pictures anew, from a run of the demo (wants chromium)
@@ -8,7 +9,7 @@ PREFIX ?= /usr/local
 BINARY ?= target/release/crashlab
 SHARE ?= target/share
 
-.PHONY: demo test test-host test-engine test-faults lint build release share install deb pictures bench engine
+.PHONY: demo test test-host test-engine test-faults lint build release share install deb pictures bench engine fuzz
 
 demo: engine build
 	scripts/demo
@@ -25,11 +26,15 @@ test-engine: engine
 test-faults: engine
 	CRASHLAB_FAULTS=all cargo test --test engine -- faults --nocapture
 
+fuzz:
+	scripts/fuzz $(FUZZ_TARGETS)
+
 lint:
 	cargo fmt --check
+	rustfmt --edition 2024 --check fuzz/fuzz_targets/*.rs
 	rustfmt --edition 2024 --check src/relay/main.rs
 	cargo clippy --all-targets -- -D warnings
-	! command -v shellcheck >/dev/null || shellcheck .ci/run scripts/engine scripts/test scripts/demo scripts/bench/all \
+	! command -v shellcheck >/dev/null || shellcheck .ci/run scripts/engine scripts/test scripts/demo scripts/fuzz scripts/bench/all \
 		scripts/examples/*.sh
 
 build:

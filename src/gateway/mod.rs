@@ -11,6 +11,8 @@ mod disturbed;
 mod evidence;
 mod exchange;
 mod forward;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod grants;
 mod guard;
 mod hide;

@@ -82,7 +82,8 @@ impl Upstream {
         self.answer(response, call)
     }
 
-    fn request<'a>(&self, admitted: &'a Admitted) -> Option<Request<&'a [u8]>> {
+    /// What is sent for an admitted request; none where it cannot be put so, which admission rules out.
+    pub(super) fn request<'a>(&self, admitted: &'a Admitted) -> Option<Request<&'a [u8]>> {
         let query = admitted.query.as_ref().map(|query| format!("?{query}")).unwrap_or_default();
         let mut request = Request::new(admitted.bytes.as_slice());
         *request.method_mut() = Method::from_bytes(admitted.method.as_bytes()).ok()?;
@@ -209,15 +210,18 @@ fn broken(error: &io::Error) -> Failure {
 
 /// A body without its content coding; `identity` was asked for, and some send another all the same.
 fn decoded(headers: &HeaderMap, body: Body) -> io::Result<Box<dyn Read + Send>> {
-    let unknown = || io::Error::new(io::ErrorKind::InvalidData, "an unknown content coding");
     let mut codings = headers.get_all("content-encoding").iter();
     let coding = codings.next().map(|coding| coding.to_str().unwrap_or("?").trim().to_ascii_lowercase());
     if codings.next().is_some() {
-        return Err(unknown());
+        return Err(unknown_coding());
     }
-    let reader = body.into_reader();
-    match coding.as_deref() {
-        None | Some("" | "identity") => Ok(Box::new(reader)),
+    decoder(coding.as_deref(), Box::new(body.into_reader()))
+}
+
+/// A reader of what stands under a content coding.
+pub(super) fn decoder(coding: Option<&str>, reader: Box<dyn Read + Send>) -> io::Result<Box<dyn Read + Send>> {
+    match coding {
+        None | Some("" | "identity") => Ok(reader),
         Some("gzip" | "x-gzip") => Ok(Box::new(MultiGzDecoder::new(reader))),
         Some("deflate") => {
             let mut reader = BufReader::new(reader);
@@ -225,8 +229,12 @@ fn decoded(headers: &HeaderMap, body: Body) -> io::Result<Box<dyn Read + Send>> 
             let is_zlib = reader.fill_buf()?.first().is_some_and(|first| first & 0x0f == 8);
             Ok(if is_zlib { Box::new(ZlibDecoder::new(reader)) } else { Box::new(DeflateDecoder::new(reader)) })
         }
-        Some(_) => Err(unknown()),
+        Some(_) => Err(unknown_coding()),
     }
+}
+
+fn unknown_coding() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "an unknown content coding")
 }
 
 /// An answer's body from its connection.
