@@ -11,6 +11,7 @@
 
 mod attest;
 mod chain;
+mod drills;
 mod evaluation;
 mod faults;
 mod first_steps;
