@@ -278,13 +278,13 @@ fn trials(run: &Value) -> BTreeMap<String, (Value, Value)> {
     run["trials"].as_array().unwrap().iter().map(one).collect()
 }
 
-fn chances() -> Package {
+fn chances(repeat: &str) -> Package {
     let mut steps = vec![json!({"model": "whole"}); 6];
     steps.push(json!({"operation": "read"}));
     let chance = json!([{"on": "gateway:openai", "kind": "status", "probability": 0.5}]);
     package(&json!({"steps": steps}), &chance)
         .policy(json!({"drills": {"loss": {"faults": [{"on": "operation:*", "kind": "stale_read"}]}}}))
-        .args(&["--repeat", "2"])
+        .args(&["--repeat", repeat])
 }
 
 /// The command of a package with other drill arguments.
@@ -299,7 +299,7 @@ fn with(package: &Package, drop: &[&str], add: &[&str]) -> Ran {
 
 #[test]
 fn shards_of_a_drilled_run_merge_into_what_one_run_says() {
-    let package = chances();
+    let package = chances("2");
     let all = ["--drill", "drill"];
     let shards = ["1/2", "2/2"].map(|shard| with(&package, &all, &["--drill", "all", "--shard", shard]));
     // Nobody gave a seed: shards of one policy share one.
@@ -320,14 +320,17 @@ fn shards_of_a_drilled_run_merge_into_what_one_run_says() {
 
 #[test]
 fn a_drilled_run_that_is_gone_on_with_keeps_its_seed_and_its_faults() {
-    let package = chances();
+    let package = chances("8");
     let mut child =
         package.command().args(["--jobs", "1"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     package.wait_for("a finished trial", |run| run.join("trials/one@drill/1/trial.json").exists());
     child.kill().unwrap();
     child.wait().unwrap();
     let run = package.run_id();
-    let gone_on = ["--drill", "drill", "--repeat", "2"];
+    let done = std::fs::read_dir(package.run_folder().join("trials/one@drill")).unwrap();
+    let done = done.filter(|trial| trial.as_ref().unwrap().path().join("trial.json").exists()).count();
+    assert!((1..8).contains(&done), "killed in the middle: {done} of 8");
+    let gone_on = ["--drill", "drill", "--repeat", "8"];
     let refused = with(&package, &gone_on, &["--resume", &run, "--seed", "1"]);
     assert_eq!(refused.exit, 2, "{}", refused.json);
     let ran = with(&package, &gone_on, &["--resume", &run]);
