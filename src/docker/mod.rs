@@ -1,6 +1,17 @@
 //! The only room that knows docker's command line: argument lists (`args.rs`), one function a verb, and small structs of
 //! what inspect, info and version print. It keeps no record and decides nothing: `scope` owns what is created and removed.
 //!
+//! What one trial costs in calls; a run's own (info, image, attestation …) come once. Held by `tests/engine/wide.rs`.
+//!
+//! | step | without a network | with operations or gateways |
+//! | --- | --- | --- |
+//! | its network | | `network create` |
+//! | its relay | | `run --detach`, `network connect` |
+//! | its sandbox, compared with the policy | `create`, `inspect` | `create`, `inspect` |
+//! | the target | `start --attach` | `start --attach` |
+//! | dead, and the relay alive | `inspect` | `inspect` |
+//! | removed, several trials at once | `rm`, `inspect` | `rm`, `inspect`, `network rm`, `inspect` |
+//!
 //! Every call has a deadline, a cleared environment (no proxy variable of the host reaches the client, so that a bare
 //! `--env HTTP_PROXY` means "unset") and its own process group.
 

@@ -1,7 +1,9 @@
-//! Many trials at once (contract P1): the default address pools hold about thirty networks, a run holds what it needs.
+//! Many trials: at once (contract P1), where the default address pools hold about thirty networks and a run holds what it
+//! needs; and what each of them takes (P3), by the record of docker's calls.
 
-use crate::support::{Package, docker, objects_of};
+use crate::support::{Package, Wrapper, docker, objects_of};
 use serde_json::json;
+use std::collections::BTreeMap;
 
 #[test]
 fn sixty_four_trials_at_once_find_a_network_each() {
@@ -40,4 +42,52 @@ print(json.dumps({"ok": status == 200}))
     );
     assert!(most > 31, "only {most} networks at once: the default pools would have done");
     assert_eq!(objects_of(ran.run()), [""; 0]);
+}
+
+/// How often each verb of docker was called in a run of so many trials.
+fn calls_of(trials: u64, operations: bool) -> BTreeMap<String, u64> {
+    let wrapper = Wrapper::new("return None");
+    let agent = "import time; time.sleep(1); print('{\"ok\": true}')";
+    let policy = if operations { json!({"operations": {"refund": {}}}) } else { json!({"operations": null}) };
+    let package = Package::new(agent).policy(policy);
+    let package = package.args(&["--repeat", &trials.to_string(), "--jobs", "2"]).env("PATH", &wrapper.path());
+    let ran = package.run();
+    assert_eq!(ran.json["counts"]["passed"], trials, "{}", ran.stderr);
+    let mut counts = BTreeMap::new();
+    for call in wrapper.calls() {
+        let words: Vec<&str> = call["args"].as_array().unwrap().iter().filter_map(serde_json::Value::as_str).collect();
+        let verb = match words.as_slice() {
+            ["network" | "image", verb, ..] => format!("{} {verb}", words[0]),
+            ["inspect", "--type", kind, ..] => format!("inspect {kind}"),
+            [verb, ..] => (*verb).to_owned(),
+            [] => String::new(),
+        };
+        *counts.entry(verb).or_default() += 1;
+    }
+    counts
+}
+
+/// The table in `src/docker/mod.rs`, row by row.
+#[test]
+fn a_trial_takes_few_docker_calls_and_what_is_the_same_for_all_is_done_once() {
+    for operations in [false, true] {
+        let (few, many) = (calls_of(2, operations), calls_of(8, operations));
+        let more = |verb: &str| many.get(verb).copied().unwrap_or(0) - few.get(verb).copied().unwrap_or(0);
+        let each = if operations { 6 } else { 0 };
+        for (verb, wanted) in [("create", 6), ("start", 6), ("run", each), ("network create", each)] {
+            assert_eq!(more(verb), wanted, "{verb}: {few:?} {many:?}");
+        }
+        assert_eq!(more("network connect"), each, "{few:?} {many:?}");
+        // Before its start and after its end; and one look for each removal, in which several trials may go together.
+        assert!((12..=18).contains(&more("inspect container")), "{few:?} {many:?}");
+        assert!((1..=6).contains(&more("rm")), "{few:?} {many:?}");
+        assert!(more("network rm") <= each && more("inspect network") <= each, "{few:?} {many:?}");
+        for once in ["info", "version", "context", "import", "image ls", "inspect image", "network ls"] {
+            assert_eq!(more(once), 0, "{once}: {few:?} {many:?}");
+        }
+        let known = ["create", "start", "run", "network create", "network connect", "inspect container", "rm"];
+        let known: Vec<&str> = known.into_iter().chain(["network rm", "inspect network"]).collect();
+        let others: Vec<&String> = many.keys().filter(|verb| !known.contains(&verb.as_str())).collect();
+        assert!(others.iter().all(|verb| more(verb) == 0), "{others:?}: {few:?} {many:?}");
+    }
 }
