@@ -15,7 +15,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::Write as _;
+use std::io::Write;
 use std::sync::{Mutex, PoisonError};
 
 /// The files of a trial that are written whole.
@@ -243,8 +243,8 @@ impl TrialFolder {
     ///
     /// # Errors
     /// Where it was written before.
-    pub fn stream(&self, file: TrialFile) -> Result<RedactingWriter<File>> {
-        Ok(self.redactor.writer(self.below(file.as_str()), self.folder.create(file.as_str())?))
+    pub fn stream(&self, file: TrialFile) -> Result<RedactingWriter<Box<dyn Write + Send>>> {
+        Ok(self.redactor.writer(self.below(file.as_str()), Box::new(self.folder.create(file.as_str())?)))
     }
 
     /// Adds a line.

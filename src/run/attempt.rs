@@ -11,7 +11,7 @@ use crate::evaluation::protocol::OperationSeen;
 use crate::evaluation::{self, EvaluationError, Host, Launch, VerifyInput};
 use crate::results::record::{FaultRecord, TrialRecord, Usage, timestamp};
 use crate::results::store::{TrialFile, TrialFolder, TrialLog};
-use crate::trial::{self, Created, Exited, Objects, Shortfall, Watch};
+use crate::trial::{self, Created, Exited, Objects, Shortfall, Sink, Watch};
 use crate::verdict::{self, Facts};
 use anyhow::{Context, Result};
 use camino::Utf8Path;
@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 /// How much of the target's log the verifier gets.
-const LOG_SHOWN: usize = 256 << 10;
+const LOG_SHOWN: u64 = 256 << 10;
 /// Characters of one diagnostic.
 const LONGEST_DIAGNOSTIC: usize = 2000;
 
@@ -164,13 +164,11 @@ fn play(
     if let Some(way) = &way {
         folder.redact_with(way.admission.redactor());
     }
-    let exited = run_target(lab, planned, objects, story, way.as_ref(), permit, halted);
+    let exited = run_target(lab, planned, folder, objects, story, way.as_ref(), permit, halted);
     let operations = revoke(way, story);
     let Some(exited) = exited else {
         return folder.write_worlds(&before, None);
     };
-    folder.write(TrialFile::Stdout, &exited.stdout.stored())?;
-    folder.write(TrialFile::Stderr, &exited.stderr.stored())?;
     story.facts.stop = exited.stop;
     (story.started, story.duration) = (exited.started, Some(exited.duration));
     exited.diagnostics.iter().for_each(|words| story.tell(words.clone()));
@@ -185,10 +183,10 @@ fn play(
     let after = host.snapshot();
     folder.write_worlds(&before, after.as_ref().ok())?;
     let checks = after.and_then(|world| {
-        let log = String::from_utf8_lossy(&exited.stderr.kept[..exited.stderr.kept.len().min(LOG_SHOWN)]).into_owned();
+        let log = String::from_utf8_lossy(&exited.stderr.kept).into_owned();
         host.verify(&VerifyInput {
             case: &planned.case.line,
-            answer: &answer(&exited.stdout.kept),
+            answer: &answer(exited.stdout.kept),
             stop: Some(stop),
             world_before: &before,
             world: &world,
@@ -283,6 +281,7 @@ fn known(count: Option<u64>, requests: u64) -> Option<u64> {
 fn run_target(
     lab: &Lab<'_>,
     planned: &Planned,
+    folder: &TrialFolder,
     objects: &mut Objects,
     story: &mut Story,
     way: Option<&Way>,
@@ -334,7 +333,12 @@ fn run_target(
     };
     let docker = lab.ground.scope.docker();
     let _span = lab.trace.span(|| format!("target {}", planned.id));
-    let ran = input(&planned.case.input).and_then(|input| target.start(docker, input, &watch)?.watch(docker, &watch));
+    let ran = input(&planned.case.input).and_then(|input| {
+        // The answer is taken whole, as far as the policy lets it be printed.
+        let out = Sink::file(folder.stream(TrialFile::Stdout)?, policy.sandbox.output);
+        let err = Sink::file(folder.stream(TrialFile::Stderr)?, LOG_SHOWN);
+        target.start(docker, input, &watch, [out, err])?.watch(docker, &watch)
+    });
     drop(slot);
     let exited = ran.map_err(|error| story.engine_error(&error)).ok()?;
     if let Some(words) = &exited.forsaken {
@@ -392,10 +396,14 @@ fn input(input: &Value) -> Result<Vec<u8>> {
 }
 
 /// The value where all of it is one JSON document, else the text: lossy, one trailing line end taken off.
-fn answer(stdout: &[u8]) -> Value {
-    serde_json::from_slice(stdout).unwrap_or_else(|_| {
-        let text = String::from_utf8_lossy(stdout);
-        Value::String(text.strip_suffix('\n').unwrap_or(&text).to_owned())
+fn answer(stdout: Vec<u8>) -> Value {
+    serde_json::from_slice(&stdout).unwrap_or_else(|_| {
+        let mut text =
+            String::from_utf8(stdout).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
+        if text.ends_with('\n') {
+            text.pop();
+        }
+        Value::String(text)
     })
 }
 
@@ -416,7 +424,7 @@ mod tests {
             (b"\xff", json!("\u{fffd}")),
         ];
         for (stdout, value) in table {
-            assert_eq!(answer(stdout), value);
+            assert_eq!(answer(stdout.to_vec()), value);
         }
     }
 }

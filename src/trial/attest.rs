@@ -6,6 +6,7 @@ pub mod compare;
 mod ear;
 pub mod report;
 
+use super::output::Sink;
 use super::sandbox::{self, Shortfall};
 use super::{Created, Ground, Objects, Watch};
 use crate::docker::Engine;
@@ -87,7 +88,9 @@ pub fn attest(
     let mut shortfalls = sandbox::compare(&spec, &state, &made.warnings, &ground.image_env);
     let runtime = state.host_config.runtime;
     let watch = Watch { wall_time: TIME, output: LARGEST_REPORT, stop: stop.clone(), companion: None };
-    let exited = Created { id: made.id }.start(docker, Vec::new(), &watch)?.watch(docker, &watch)?;
+    let exited = Created { id: made.id }
+        .start(docker, Vec::new(), &watch, [Sink::memory(), Sink::memory()])?
+        .watch(docker, &watch)?;
     if stop.is_raised() {
         bail!("interrupted while the sandbox was looked at");
     }

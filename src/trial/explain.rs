@@ -5,14 +5,10 @@ use super::Exited;
 use crate::policy::Sandbox;
 use crate::verdict::{Stop, StopReason};
 
-/// How much of the log's end is looked at.
-const LOOKED_AT: usize = 64 << 10;
-
 /// What the hardening had to do with it; nothing where the target ended well.
 pub fn explain(exited: &Exited, sandbox: &Sandbox) -> Vec<String> {
     let Some(Stop { reason: StopReason::Exited, code: Some(code @ 1..) }) = exited.stop else { return Vec::new() };
-    let kept = &exited.stderr.kept;
-    let log = String::from_utf8_lossy(&kept[kept.len().saturating_sub(LOOKED_AT)..]);
+    let log = String::from_utf8_lossy(exited.stderr.end());
     explanations(code, &log, sandbox)
 }
 

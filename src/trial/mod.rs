@@ -9,7 +9,7 @@ pub mod sandbox;
 pub mod target;
 
 pub use explain::explain;
-pub use output::Captured;
+pub use output::{Captured, Sink};
 pub use sandbox::Shortfall;
 pub use target::{Created, Exited, Watch};
 

@@ -1,7 +1,7 @@
 //! The target's container in three states: `Created → Running → Exited`. Only `Exited` can be observed, so that a verifier
 //! cannot look while the agent lives. Ending goes through the engine: killing the client would leave the work running.
 
-use super::output::{Captured, Event, capture};
+use super::output::{Captured, Event, Sink, capture};
 use crate::docker::{ContainerState, Docker};
 use crate::ids::ContainerId;
 use crate::interrupt::Interrupt;
@@ -49,8 +49,8 @@ pub struct Running {
     client: Child,
     begun: Instant,
     events: Receiver<Event>,
-    stdout: JoinHandle<Captured>,
-    stderr: JoinHandle<Captured>,
+    stdout: JoinHandle<Result<Captured>>,
+    stderr: JoinHandle<Result<Captured>>,
 }
 
 /// Why it was time to look.
@@ -82,11 +82,12 @@ pub struct Exited {
 }
 
 impl Created {
-    /// Starts it with this input; its streams are read from the first byte on.
+    /// Starts it with this input; its streams (standard output, standard error) are read from the first byte on.
     ///
     /// # Errors
     /// Where the docker client cannot be started.
-    pub fn start(self, docker: &Docker, input: Vec<u8>, watch: &Watch) -> Result<Running> {
+    pub fn start(self, docker: &Docker, input: Vec<u8>, watch: &Watch, sinks: [Sink; 2]) -> Result<Running> {
+        let [out, err] = sinks;
         let mut client = docker.start_attached(&self.id, true)?;
         let (sender, events) = channel();
         let output = client.take_output().context("the docker client has no standard output")?;
@@ -100,8 +101,8 @@ impl Created {
             client,
             begun: Instant::now(),
             events,
-            stdout: capture(output, watch.output, sender.clone()),
-            stderr: capture(errors, watch.output, sender),
+            stdout: capture(output, watch.output, out, sender.clone()),
+            stderr: capture(errors, watch.output, err, sender),
         })
     }
 }
@@ -120,7 +121,8 @@ impl Running {
         // The streams end with the container; a client that does not is killed when it is dropped.
         let _ = self.client.wait(Instant::now() + DEATH, None);
         drop(self.client);
-        let captured = |reader: JoinHandle<Captured>| reader.join().ok().context("a stream reader ended early");
+        let captured =
+            |reader: JoinHandle<Result<Captured>>| reader.join().ok().context("a stream reader ended early")?;
         let (stdout, stderr) = (captured(self.stdout)?, captured(self.stderr)?);
         if state.state.started_at.starts_with("0001-") {
             let words = if state.state.error.is_empty() {
