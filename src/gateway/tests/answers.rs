@@ -95,6 +95,12 @@ fn anthropic() -> Vec<Shape> {
             usage(20, 12, 3, 4, 0)),
         shape("a stream with nulls in its last counts", EVENTS, named(&[start(json!({"input_tokens": 5, "cache_read_input_tokens": 2, "output_tokens": 1})),
             delta(json!({"input_tokens": null, "cache_read_input_tokens": null, "output_tokens": 4})), stop.clone()]), usage(7, 2, 0, 4, 0)),
+        shape("a message without usage", JSON, json!({"type": "message", "model": "claude-sonnet-5", "content": []}).to_string(), None),
+        shape("a message whose counts have parts that are no sums", JSON, json!({"type": "message", "model": "claude-sonnet-5", "content": [],
+            "usage": {"input_tokens": 4, "cache_creation_input_tokens": 30, "cache_read_input_tokens": 0, "output_tokens": 9, "service_tier": "standard",
+            "cache_creation": {"ephemeral_5m_input_tokens": 10, "ephemeral_1h_input_tokens": 20}, "server_tool_use": {"web_search_requests": 3}}}).to_string(),
+            usage(34, 0, 30, 9, 0)),
+        shape("a stream that breaks off its counts", EVENTS, named(&[start(json!({"input_tokens": 5})), text.clone(), stop.clone()]), None),
         shape("a stream with a compaction beside it", EVENTS, named(&[start(json!({"input_tokens": 5, "output_tokens": 1})),
             delta(json!({"output_tokens": 4, "iterations": [{"type": "compaction", "input_tokens": 100, "output_tokens": 10},
                 {"type": "message", "input_tokens": 5, "output_tokens": 4}]})), stop]), usage(105, 0, 0, 14, 0)),
@@ -127,6 +133,11 @@ fn gemini() -> Vec<Shape> {
         shape("content", whole, JSON, last.to_string(), sums()),
         shape("a stream of events", stream, EVENTS, events(&[first.clone(), last.clone()]), sums()),
         shape("a stream that is one list", stream, JSON, format!("[{first}\n,\r\n{last}]"), sums()),
+        shape("content without usage", whole, JSON, json!({"candidates": [{"finishReason": "STOP"}], "modelVersion": "gemini-2.5-flash"}).to_string(), None),
+        shape("a stream whose counts grow with each event", stream, EVENTS, events(&[
+            chunk(Value::Null, json!({"promptTokenCount": 7, "candidatesTokenCount": 2})), chunk(Value::Null, json!({"promptTokenCount": 7, "candidatesTokenCount": 5})),
+            chunk(json!("MAX_TOKENS"), json!({"promptTokenCount": 7, "candidatesTokenCount": 6, "promptTokensDetails": [{"modality": "TEXT", "tokenCount": 7}]}))]),
+            usage(7, 0, 0, 6, 0)),
         shape("a blocked prompt", whole, JSON, json!({"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": {"promptTokenCount": 7, "totalTokenCount": 7},
             "modelVersion": "gemini-2.5-flash"}).to_string(), usage(7, 0, 0, 0, 0)),
     ]
@@ -138,7 +149,42 @@ fn others() -> Vec<Shape> {
     let counts = json!({"model": "gpt-5-2025", "choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 2, "cost": 0.01,
         "prompt_tokens_details": {"cached_tokens": 3, "cache_write_tokens": 1}}});
     let done = "data: [DONE]\n\n";
+    let json = |name, dialect, path, body: Value, usage| Shape {
+        name,
+        dialect,
+        path,
+        kind: JSON,
+        body: body.to_string(),
+        served: Some("gpt-5-2025"),
+        usage,
+    };
+    let (azure, router) = ("/openai/deployments/{model}/chat/completions", "/api/v1/chat/completions");
+    let parts = json!({"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 150,
+        "prompt_tokens_details": {"cached_tokens": 60, "audio_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": 40, "accepted_prediction_tokens": 3, "rejected_prediction_tokens": 2}});
+    let chat = |usage: &Value| json!({"model": "gpt-5-2025", "choices": [], "usage": usage});
+    let response = json!({"model": "gpt-5-2025", "error": null, "usage": {"input_tokens": 9, "input_tokens_details": {"cached_tokens": 4},
+        "output_tokens": 8, "output_tokens_details": {"reasoning_tokens": 7}}});
+    let with_cost = json!({"prompt_tokens": 194, "completion_tokens": 2, "cost": 0.95, "cost_details": {"upstream_inference_cost": 19},
+        "prompt_tokens_details": {"cached_tokens": 10, "cache_write_tokens": 100}, "completion_tokens_details": {"reasoning_tokens": 1}});
     vec![
+        json(
+            "Azure's chat with cached and reasoning tokens",
+            "azure-openai",
+            azure,
+            chat(&parts),
+            usage(100, 60, 0, 50, 40),
+        ),
+        json("Azure's chat without usage", "azure-openai", azure, chat(&Value::Null), None),
+        json("Azure's response", "azure-openai", "/openai/v1/responses", response, usage(9, 4, 0, 8, 7)),
+        json(
+            "OpenRouter's chat with its own cost beside",
+            "openrouter",
+            router,
+            chat(&with_cost),
+            usage(194, 10, 100, 2, 1),
+        ),
+        json("OpenRouter's chat without usage", "openrouter", router, chat(&Value::Null), None),
         Shape {
             name: "Azure's stream begins with a filter's results",
             dialect: "azure-openai",
