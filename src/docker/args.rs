@@ -20,6 +20,9 @@ pub const PROXY_NAMES: [&str; 10] = [
 /// A resolver that leads nowhere (RFC 5737, TEST-NET-1): no name can be asked of the host's own.
 pub const NOWHERE_DNS: &str = "192.0.2.1";
 
+/// Some engines give every interface an IPv6 address; others do that once their configuration says so.
+pub const NO_IPV6: &str = "net.ipv6.conf.all.disable_ipv6";
+
 /// The label that carries the run's id on every object of a scope.
 pub const RUN_LABEL: &str = "crashlab.run";
 
@@ -234,7 +237,7 @@ fn attachment(network: &Attachment) -> Vec<String> {
                 args.extend(["--ip".to_owned(), address.clone()]);
             }
             args.extend(words(&["--dns", NOWHERE_DNS, "--dns-search", "."]));
-            args.extend(words(&["--sysctl", "net.ipv6.conf.all.disable_ipv6=1"]));
+            args.extend(["--sysctl".to_owned(), format!("{NO_IPV6}=1")]);
             for (name, address) in hosts {
                 args.extend(["--add-host".to_owned(), format!("{name}:{address}")]);
             }
@@ -243,11 +246,13 @@ fn attachment(network: &Attachment) -> Vec<String> {
     }
 }
 
+/// Inside a container it is 1: a relay on two networks would route packets.
+pub const FORWARDING: &str = "net.ipv4.ip_forward";
+
 /// The relay's container, made and started in one call: no user's code, but under the same hardening, and it never routes.
 pub fn run_relay(spec: &ContainerSpec) -> Vec<String> {
     let mut args = create_container(spec);
-    // Inside a container net.ipv4.ip_forward is 1: on two networks it would route packets.
-    args.splice(0..1, words(&["run", "--detach", "--sysctl", "net.ipv4.ip_forward=0"]));
+    args.splice(0..1, words(&["run", "--detach", "--sysctl", &format!("{FORWARDING}=0")]));
     args
 }
 
@@ -278,6 +283,19 @@ pub enum NetworkUse {
     Relays,
 }
 
+impl NetworkUse {
+    /// What keeps the host, or one relay from another, out of it: `NAME=VALUE`.
+    pub fn options(self) -> &'static [&'static str] {
+        match self {
+            NetworkUse::Target { isolated_mode: false } => &["com.docker.network.bridge.inhibit_ipv4=true"],
+            NetworkUse::Target { isolated_mode: true } => {
+                &["com.docker.network.bridge.inhibit_ipv4=true", "com.docker.network.bridge.gateway_mode_ipv4=isolated"]
+            }
+            NetworkUse::Relays => &["com.docker.network.bridge.enable_icc=false"],
+        }
+    }
+}
+
 /// `docker network create --internal`.
 pub fn create_network(spec: &NetworkSpec) -> Vec<String> {
     let mut args = words(&["network", "create", "--driver", "bridge", "--internal"]);
@@ -285,14 +303,7 @@ pub fn create_network(spec: &NetworkSpec) -> Vec<String> {
     for (name, value) in &spec.labels {
         args.extend(["--label".to_owned(), format!("{name}={value}")]);
     }
-    let options: &[&str] = match spec.use_ {
-        NetworkUse::Target { isolated_mode: false } => &["com.docker.network.bridge.inhibit_ipv4=true"],
-        NetworkUse::Target { isolated_mode: true } => {
-            &["com.docker.network.bridge.inhibit_ipv4=true", "com.docker.network.bridge.gateway_mode_ipv4=isolated"]
-        }
-        NetworkUse::Relays => &["com.docker.network.bridge.enable_icc=false"],
-    };
-    for option in options {
+    for option in spec.use_.options() {
         args.extend(words(&["--opt", option]));
     }
     args.push(spec.name.clone());

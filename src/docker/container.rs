@@ -83,6 +83,21 @@ pub struct Config {
     /// Where it starts.
     #[serde(default)]
     pub working_dir: String,
+    /// What the engine runs in it from time to time.
+    #[serde(default)]
+    pub healthcheck: Option<Healthcheck>,
+    /// What a stop sends.
+    #[serde(default)]
+    pub stop_signal: String,
+}
+
+/// What the engine runs in a container from time to time.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Healthcheck {
+    /// `NONE` where there is to be none, whatever the image says.
+    #[serde(default)]
+    pub test: Option<Vec<String>>,
 }
 
 /// Bounds and isolation as the engine kept them.
@@ -144,6 +159,33 @@ pub struct HostConfig {
     /// Whether a small init is the first process.
     #[serde(default)]
     pub init: Option<bool>,
+    /// The resolvers that it is told of.
+    #[serde(default)]
+    pub dns: Option<Vec<String>>,
+    /// `gateway:10.0.0.2`.
+    #[serde(default)]
+    pub extra_hosts: Option<Vec<String>>,
+    /// Kernel settings of its own namespaces.
+    #[serde(default)]
+    pub sysctls: Option<BTreeMap<String, String>>,
+    /// Empty.
+    #[serde(default)]
+    pub group_add: Option<Vec<String>>,
+    /// Empty.
+    #[serde(default)]
+    pub port_bindings: Option<BTreeMap<String, serde_json::Value>>,
+    /// Never true here.
+    #[serde(default)]
+    pub publish_all_ports: bool,
+    /// Empty: GPUs and their like.
+    #[serde(default)]
+    pub device_requests: Option<Vec<serde_json::Value>>,
+    /// Empty.
+    #[serde(default)]
+    pub device_cgroup_rules: Option<Vec<String>>,
+    /// Never true here.
+    #[serde(default)]
+    pub oom_kill_disable: Option<bool>,
 }
 
 /// A bound of a process.

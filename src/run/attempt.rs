@@ -299,13 +299,15 @@ fn run_target(
             return None;
         }
     };
-    if let Some(Err(error)) = way.zip(lab.doors.as_ref()).map(|(way, doors)| way.wait_ready(doors)) {
+    if let Some(Err(error)) =
+        way.zip(lab.doors.as_ref()).map(|(way, doors)| way.wait_ready(doors, lab.ground.scope.docker()))
+    {
         story.not_run = lab.accepted.stop.is_raised();
         story.relay_error(&error);
         return None;
     }
     drop(permit);
-    match lab.proof.wait() {
+    match lab.proof.wait(&target.shape) {
         Ok(shortfalls) if shortfalls.is_empty() => {}
         Ok(shortfalls) => {
             unproven(lab, story, shortfalls);
@@ -381,9 +383,7 @@ pub fn with_spec<T>(
 fn unproven(lab: &Lab<'_>, story: &mut Story, shortfalls: Vec<Shortfall>) {
     story.facts.sandbox_unproven = true;
     for shortfall in &shortfalls {
-        let observed = shortfall.observed.as_deref().unwrap_or("nothing");
-        let (requirement, requested) = (&shortfall.requirement, &shortfall.requested);
-        story.tell(format!("sandbox: {requirement}: requested {requested}, observed {observed}"));
+        story.tell(format!("sandbox: {shortfall}"));
     }
     lab.shortfalls.lock().unwrap_or_else(PoisonError::into_inner).extend(shortfalls);
 }

@@ -2,7 +2,7 @@
 //! relays' network, made once a run; a trial's own network, relay and tokens. Where nothing is declared there is no way.
 
 use super::accept::{Accepted, Planned};
-use crate::docker::Engine;
+use crate::docker::{Docker, Engine};
 use crate::evaluation::{Declared, Host, Package};
 use crate::exit::Refusal;
 use crate::gateway::{
@@ -16,18 +16,20 @@ use crate::redact::Redactor;
 use crate::scope::Scope;
 use crate::secret::HostSecret;
 use crate::trial::relay::{Link, RELAYS_BITS, RelayGround, base_url};
-use crate::trial::{Ground, Objects};
-use anyhow::{Context, Result, bail};
+use crate::trial::{Ground, Objects, Shortfall};
+use anyhow::{Context, Result, anyhow};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::{SocketAddr, SocketAddrV4};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a relay may take to reach the gateway: a firewall that drops packets shows within seconds.
 const RELAY_READY: Duration = Duration::from_secs(20);
+/// How long a relay is waited for before it is looked at whether it still runs.
+const RELAY_GLANCE: Duration = Duration::from_secs(2);
 /// No script of replies is larger.
 const LARGEST_SCRIPT: u64 = 64 << 20;
 
@@ -128,9 +130,18 @@ impl Doors {
         let host = relays.gateway_address();
         let peers = PeerRule::Subnet { network: relays.subnet.address(0), prefix: RELAYS_BITS, host };
         let gateway = Gateway::open(SocketAddr::V4(SocketAddrV4::new(host, 0)), peers, stop.clone()).context(
-            "the relays' bridge address is not this machine's\nhint: an engine in a virtual machine cannot be used with gateways",
+            "the relays' bridge address is not this machine's\n\
+             hint: a rootless engine, or one in a virtual machine, cannot be used with gateways or operations",
         )?;
         Ok(Self { gateway, relays })
+    }
+
+    /// What the engine did not do of what keeps a way's networks apart.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub fn link_shortfalls(&self, way: &Way, docker: &Docker) -> Result<Vec<Shortfall>> {
+        way.link.shortfalls(docker, &self.relays)
     }
 
     /// Where the relays reach the gateway.
@@ -144,7 +155,7 @@ impl Doors {
     /// What the engine says.
     pub fn bare_way(&self, ground: &Ground<'_>, redactor: &Redactor, objects: &mut Objects) -> Result<Way> {
         let nonce = nonce()?;
-        let case = CaseId::try_from("attestation".to_owned()).map_err(|error| anyhow::anyhow!("{error}"))?;
+        let case = CaseId::try_from("attestation".to_owned()).map_err(|error| anyhow!("{error}"))?;
         let admission = self.gateway.admit(TrialPass {
             trial: TrialId { case, drill: None, repetition: 1 },
             nonce: nonce.clone(),
@@ -197,17 +208,25 @@ impl Doors {
 }
 
 impl Way {
-    /// Waits until the relay has reached the gateway.
+    /// Waits until the relay has reached the gateway, or has given up.
     ///
     /// # Errors
     /// Which way, address and port are closed, and what does that.
-    pub fn wait_ready(&self, doors: &Doors) -> Result<()> {
-        if self.admission.wait_ready(RELAY_READY) {
-            return Ok(());
+    pub fn wait_ready(&self, doors: &Doors, docker: &Docker) -> Result<()> {
+        let begun = Instant::now();
+        // A relay that cannot get through ends by itself, before the time is over.
+        while !self.admission.wait_ready(RELAY_GLANCE) {
+            if begun.elapsed() >= RELAY_READY || !self.link.is_alive(docker)? {
+                return Err(Self::unreached(doors));
+            }
         }
+        Ok(())
+    }
+
+    fn unreached(doors: &Doors) -> anyhow::Error {
         let address = doors.gateway.address();
-        bail!(
-            "the relay's container did not reach the gateway on this host at address {} port {} within {RELAY_READY:?}\n\
+        anyhow!(
+            "the relay's container did not reach the gateway on this host at address {} port {}\n\
              hint: a firewall that drops packets from Docker's bridges to the host does this; let TCP from {} in",
             address.ip(),
             address.port(),

@@ -10,7 +10,7 @@ use crate::interrupt::Interrupt;
 use crate::redact::Redactor;
 use crate::trial::attest::{self, Attestation, Surroundings};
 use crate::trial::relay::Link;
-use crate::trial::{Ground, Objects, Shortfall};
+use crate::trial::{Ground, Objects, Shape, Shortfall};
 use anyhow::{Context, Result, anyhow};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -24,16 +24,19 @@ pub struct Proof {
 }
 
 impl Proof {
-    /// Waits until the sandbox was looked at; gives what it lacks.
+    /// Waits until the sandbox was looked at; gives what it lacks, which is everything where this is another one.
     ///
     /// # Errors
     /// Where the engine could not run the attesting container.
-    pub fn wait(&self) -> Result<Vec<Shortfall>> {
+    pub fn wait(&self, shape: &Shape) -> Result<Vec<Shortfall>> {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         while made.is_none() {
             made = self.told.wait(made).unwrap_or_else(PoisonError::into_inner);
         }
         match &*made {
+            Some(Ok(attestation)) if attestation.shape != *shape => {
+                Ok(vec![Shortfall::new("attestation", "of this sandbox", "of another one")])
+            }
             Some(Ok(attestation)) => Ok(attestation.shortfalls.clone()),
             Some(Err(error)) => Err(anyhow!("the sandbox could not be proven: {error}")),
             None => Ok(Vec::new()),
@@ -128,7 +131,9 @@ impl Stand<'_> {
             host: vec![doors.gateway_address()],
             ..blank
         };
-        attest::attest(self.ground, self.engine, own, &surroundings, self.stop)
+        let mut seen = attest::attest(self.ground, self.engine, own, &surroundings, self.stop)?;
+        seen.shortfalls.extend(doors.link_shortfalls(&way, self.ground.scope.docker())?);
+        Ok(seen)
     }
 
     /// The neighbour's relay on either of its networks, and our own on the one that the target is not on.
@@ -151,7 +156,7 @@ impl Doors {
     /// A way without tokens, for the attestation: its relay is there and passes nothing that is asked of it.
     fn try_out(&self, ground: &Ground<'_>, redactor: &Redactor, objects: &mut Objects) -> Result<Way> {
         let way = self.bare_way(ground, redactor, objects)?;
-        way.wait_ready(self)?;
+        way.wait_ready(self, ground.scope.docker())?;
         Ok(way)
     }
 }

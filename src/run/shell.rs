@@ -1,11 +1,12 @@
 //! `crashlab shell`: a person's shell in the sandbox of one trial, with the same gateway and limits. It ends in the same
-//! clean-up as a run; no verdict is made, and what is left of it on disk is gone when everything else is.
+//! clean-up as a run; no verdict is made, and what is left of it on disk is gone when everything else is. As in a run
+//! nothing starts in a sandbox that is not proven.
 
 use super::accept::{self, Accepted, Planned};
 use super::doors::Files;
 use super::lab::{self, Lab};
 use super::progress::Progress;
-use super::{attempt, record};
+use super::{attempt, proof, record};
 use crate::cli::{Format, Global, Run, Shell};
 use crate::docker::Docker;
 use crate::exit::{Exit, Refusal};
@@ -14,8 +15,9 @@ use crate::interrupt::Interrupt;
 use crate::redact::Redactor;
 use crate::results::store::Store;
 use crate::scope::Scope;
-use crate::trial::{self, Objects};
+use crate::trial::{self, Objects, Shortfall};
 use anyhow::{Context, Result, bail};
+use std::collections::BTreeSet;
 use std::io::{IsTerminal as _, sink};
 use std::sync::{Arc, Mutex};
 use std::time::{Instant, SystemTime};
@@ -45,7 +47,10 @@ pub fn shell(global: &Global, args: &Shell, stop: &Interrupt) -> Result<Exit> {
         let lab = lab::provision(&scope, &store, &accepted, &engine, &mut record, &progress)?;
         let planned = accepted.trials.first().context("no trial was planned")?;
         let mut objects = Objects::default();
-        let opened = open(&lab, planned, &mut objects, &args.program);
+        let opened = std::thread::scope(|threads| {
+            threads.spawn(|| proof::make(&lab, &engine));
+            open(&lab, planned, &mut objects, &args.program)
+        });
         objects.release(&scope);
         opened
     });
@@ -105,17 +110,11 @@ fn open(lab: &Lab<'_>, planned: &Planned, objects: &mut Objects, program: &str) 
         (spec.command, spec.terminal) = (vec![program.to_owned()], true);
         trial::prepare(&lab.ground, objects, &spec)
     })?;
-    if let Some(shortfall) = shortfalls.first() {
-        let observed = shortfall.observed.as_deref().unwrap_or("nothing");
-        bail!(
-            "the sandbox is not what was asked for: {}: {}, observed {observed}",
-            shortfall.requirement,
-            shortfall.requested
-        );
-    }
+    as_asked_for(&shortfalls)?;
     if let Some((way, doors)) = way.as_ref().zip(lab.doors.as_ref()) {
-        way.wait_ready(doors)?;
+        way.wait_ready(doors, lab.ground.scope.docker())?;
     }
+    as_asked_for(&lab.proof.wait(&target.shape)?)?;
     let deadline = Instant::now() + accepted.policy.sandbox.wall_time;
     let docker = lab.ground.scope.docker();
     docker.start_on_terminal(&target.id, || {
@@ -123,4 +122,14 @@ fn open(lab: &Lab<'_>, planned: &Planned, objects: &mut Objects, program: &str) 
         over && docker.kill(&target.id).is_ok()
     })?;
     Ok(())
+}
+
+fn as_asked_for(shortfalls: &[Shortfall]) -> Result<()> {
+    if shortfalls.is_empty() {
+        return Ok(());
+    }
+    let told: BTreeSet<String> = shortfalls.iter().map(Shortfall::to_string).collect();
+    let hints: BTreeSet<&str> = shortfalls.iter().filter_map(|it| it.hint.as_deref()).collect();
+    let hints: String = hints.iter().map(|hint| format!("\nhint: {hint}")).collect();
+    bail!("the sandbox is not what was asked for: {}{hints}", told.into_iter().collect::<Vec<_>>().join("; "))
 }

@@ -7,7 +7,7 @@ mod ear;
 pub mod report;
 
 use super::output::Sink;
-use super::sandbox::{self, Shortfall};
+use super::sandbox::{self, Shape, Shortfall};
 use super::{Created, Ground, Objects, Watch};
 use crate::docker::Engine;
 use crate::docker::args::{Attachment, ContainerSpec};
@@ -50,6 +50,8 @@ pub struct Attestation {
     pub shortfalls: Vec<Shortfall>,
     /// Requirement by requirement, as it was asked for and as it was seen.
     pub rows: Vec<compare::Row>,
+    /// Which sandbox it was.
+    pub shape: Shape,
 }
 
 /// The network that the sandbox has, and who must not be reached through it.
@@ -82,13 +84,14 @@ pub fn attest(
     let ear = Ear::open(&word)?;
     let questions = questions(&ear, surroundings, word);
     let spec = spec(ground, surroundings, &questions)?;
+    let shape = Shape::of(&spec);
     let (docker, made) = (ground.scope.docker(), ground.scope.container("attest", spec.clone(), false)?);
     objects.containers.push(made.id.clone());
     let state = docker.inspect_containers(&[&made.id])?.pop().context("the attesting container is gone")?;
     let mut shortfalls = sandbox::compare(&spec, &state, &made.warnings, &ground.image_env);
     let runtime = state.host_config.runtime;
     let watch = Watch { wall_time: TIME, output: LARGEST_REPORT, stop: stop.clone(), companion: None };
-    let exited = Created { id: made.id }
+    let exited = Created { id: made.id, shape: shape.clone() }
         .start(docker, Vec::new(), &watch, [Sink::memory(), Sink::memory()])?
         .watch(docker, &watch)?;
     if stop.is_raised() {
@@ -103,7 +106,7 @@ pub fn attest(
         Ok(report) => report,
         Err(error) => {
             shortfalls.push(Shortfall::new("attestation", "a report", format!("{:?}: {error}", exited.stop)));
-            return Ok(Attestation { shortfalls: once(shortfalls), ..Attestation::default() });
+            return Ok(Attestation { shortfalls: once(shortfalls), shape, ..Attestation::default() });
         }
     };
     let expected = Expected {
@@ -114,7 +117,7 @@ pub fn attest(
     };
     let rows = compare::rows(&report, &expected);
     shortfalls.extend(rows.iter().filter_map(compare::Row::shortfall));
-    Ok(Attestation { attested: attested(&rows, &report, &runtime), shortfalls: once(shortfalls), rows })
+    Ok(Attestation { attested: attested(&rows, &report, &runtime), shortfalls: once(shortfalls), rows, shape })
 }
 
 /// The engine's word and the program's may both name a requirement: the program's stands, being seen.
@@ -229,6 +232,7 @@ fn attested(rows: &[compare::Row], report: &Report, runtime: &str) -> Map<String
     map.insert("security_label".to_owned(), json!(report.identity.security_label));
     map.insert("user_namespace".to_owned(), json!(report.namespaces.users));
     map.insert("resolvers".to_owned(), json!(report.network.resolvers));
+    map.insert("core_handler".to_owned(), json!(report.namespaces.core_handler));
     map.insert("routes".to_owned(), json!(report.network.routes));
     map
 }

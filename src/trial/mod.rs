@@ -10,7 +10,7 @@ pub mod target;
 
 pub use explain::explain;
 pub use output::{Captured, Sink};
-pub use sandbox::Shortfall;
+pub use sandbox::{Shape, Shortfall};
 pub use target::{Created, Exited, Watch};
 
 use crate::docker::args::{Attachment, ContainerSpec};
@@ -86,5 +86,5 @@ pub fn prepare(ground: &Ground<'_>, objects: &mut Objects, spec: &ContainerSpec)
     let state =
         ground.scope.docker().inspect_containers(&[&made.id])?.pop().context("the target's container is gone")?;
     let shortfalls = sandbox::compare(spec, &state, &made.warnings, &ground.image_env);
-    Ok((Created { id: made.id }, shortfalls))
+    Ok((Created { id: made.id, shape: Shape::of(spec) }, shortfalls))
 }

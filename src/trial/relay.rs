@@ -2,9 +2,9 @@
 //! and its relay; for the run one internal network that holds relays only, whose bridge address is the gateway's. Owns the
 //! addresses on both; knows neither tokens nor requests.
 
-use super::{Ground, Objects};
-use crate::docker::Engine;
-use crate::docker::args::{Attachment, ContainerBounds, ContainerSpec, NetworkUse};
+use super::{Ground, Objects, Shortfall};
+use crate::docker::args::{Attachment, ContainerBounds, ContainerSpec, FORWARDING, NetworkUse};
+use crate::docker::{Docker, Engine};
 use crate::ids::{ContainerId, NetworkId};
 use crate::relay::PROGRAM;
 use crate::scope::{Scope, Subnet};
@@ -62,6 +62,16 @@ impl RelayGround {
         &self.image
     }
 
+    /// Their network, and what it is for.
+    pub fn network(&self) -> (&NetworkId, NetworkUse) {
+        (&self.network, NetworkUse::Relays)
+    }
+
+    /// What a target's network is for.
+    fn target_use(&self) -> NetworkUse {
+        NetworkUse::Target { isolated_mode: self.isolated_mode }
+    }
+
     /// The address that the gateway listens on: the relays' bridge, nothing else of the host.
     pub fn gateway_address(&self) -> Ipv4Addr {
         self.subnet.address(1)
@@ -91,8 +101,7 @@ impl Link {
         nonce: &str,
     ) -> Result<Self> {
         let scope = ground.scope;
-        let use_ = NetworkUse::Target { isolated_mode: relays.isolated_mode };
-        let (network, subnet) = scope.network("target", TARGET_BITS, use_)?;
+        let (network, subnet) = scope.network("target", TARGET_BITS, relays.target_use())?;
         objects.networks.push(network.clone());
         objects.subnets.push(subnet);
         let listen = SocketAddr::from((subnet.address(2), PORT)).to_string();
@@ -102,6 +111,42 @@ impl Link {
         // Engines before API 1.44 take one network at create. The relay waits for the address that comes with this one.
         scope.docker().connect(&network, &relay, &subnet.address(2).to_string())?;
         Ok(Self { network, subnet, relay })
+    }
+
+    /// What the engine did not do of what keeps the networks apart: it may leave out what it does not know. What a target
+    /// can see of that is looked at from inside; that relays keep to themselves and route nothing is not.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub fn shortfalls(&self, docker: &Docker, relays: &RelayGround) -> Result<Vec<Shortfall>> {
+        let (relays_network, relays_use) = relays.network();
+        let mut found = Vec::new();
+        for state in docker.inspect_networks(&[&self.network, relays_network])? {
+            let (name, use_) = match state.id == self.network {
+                true => ("target_network", relays.target_use()),
+                false => ("relays_network", relays_use),
+            };
+            let has = |option: &&str| {
+                let (name, value) = option.split_once('=').unwrap_or((option, ""));
+                state.options.iter().flatten().any(|(key, its)| key == name && its == value)
+            };
+            let wanted = ["internal"].into_iter().chain(use_.options().iter().copied());
+            let kept = wanted.clone().filter(|it| if *it == "internal" { state.internal } else { has(it) });
+            found.push((name, wanted.collect::<Vec<_>>().join(" "), kept.collect::<Vec<_>>().join(" ")));
+        }
+        let relay = docker.inspect_containers(&[&self.relay])?.pop().context("the relay's container is gone")?;
+        let forwarding = relay.host_config.sysctls.unwrap_or_default().remove(FORWARDING);
+        found.push(("relay_forwarding", "0".to_owned(), forwarding.unwrap_or_else(|| "not set".to_owned())));
+        let short = found.into_iter().filter(|(_, requested, observed)| requested != observed);
+        Ok(short.map(|(name, requested, observed)| Shortfall::new(name, requested, observed)).collect())
+    }
+
+    /// Whether its relay still runs; one that cannot reach the gateway ends by itself.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub fn is_alive(&self, docker: &Docker) -> Result<bool> {
+        Ok(docker.inspect_containers(&[&self.relay])?.pop().is_some_and(|state| state.state.running))
     }
 
     /// Where a target finds it.

@@ -1,10 +1,12 @@
 //! The sandbox of a policy as a container: what the engine is asked for, and the comparison with what it says it did. A
 //! difference is a named shortfall, and a warning of the client is one too: Docker drops some limits with only that.
 
+use super::attest;
 use crate::docker::ContainerState;
-use crate::docker::args::{Attachment, ContainerBounds, ContainerSpec, Tmpfs};
+use crate::docker::args::{self, Attachment, ContainerBounds, ContainerSpec, NO_IPV6, NOWHERE_DNS, Tmpfs};
 use crate::policy::{Policy, Sandbox};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 /// The environment that every target has beside the image's own and the declared one.
 const HOST_NAME: &str = "target";
@@ -27,6 +29,13 @@ impl Shortfall {
     pub fn new(requirement: &str, requested: impl Into<String>, observed: impl Into<String>) -> Self {
         let hint = hint_for(requirement).map(str::to_owned);
         Self { requirement: requirement.to_owned(), requested: requested.into(), observed: Some(observed.into()), hint }
+    }
+}
+
+impl fmt::Display for Shortfall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { requirement, requested, observed, .. } = self;
+        write!(f, "{requirement}: requested {requested}, observed {}", observed.as_deref().unwrap_or("nothing"))
     }
 }
 
@@ -148,6 +157,28 @@ pub fn requested(policy: &Policy) -> serde_json::Map<String, serde_json::Value> 
     }
 }
 
+/// What makes two sandboxes one: every flag that the engine is told, less what is each trial's own (its name, labels and
+/// addresses, the values of its variables, its tokens) and less what is run in it, a person's terminal included.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Shape(Vec<String>);
+
+impl Shape {
+    /// The shape of a container.
+    pub fn of(spec: &ContainerSpec) -> Self {
+        let mut spec = spec.clone();
+        (spec.name, spec.labels, spec.environment_file) = (String::new(), BTreeMap::new(), None);
+        (spec.command, spec.terminal) = (Vec::new(), false);
+        spec.environment.values_mut().for_each(String::clear);
+        spec.read_only.retain(|(_, place)| place != attest::PLACE);
+        if let Attachment::Network { network, address, hosts } = &mut spec.network {
+            network.clear();
+            address.iter_mut().for_each(String::clear);
+            hosts.iter_mut().for_each(|(_, address)| address.clear());
+        }
+        Self(args::create_container(&spec))
+    }
+}
+
 /// Where what the engine says of a container differs from what it was asked for.
 pub fn compare(
     spec: &ContainerSpec,
@@ -188,9 +219,41 @@ pub fn compare(
     let ipc = if *shared_memory > 0 { "private" } else { "none" };
     expect("ipc", ipc.to_owned(), host.ipc_mode.clone());
     expect("init", (*processes > 1).to_string(), host.init.unwrap_or(false).to_string());
+    let config = &state.config;
+    // The image's own entry point, command, health check and stop signal are not used.
+    expect(
+        "command",
+        json(&spec.command),
+        json(&[config.entrypoint.clone(), config.cmd.clone()].into_iter().flatten().flatten().collect::<Vec<_>>()),
+    );
+    if let Some(folder) = &spec.folder {
+        expect("folder", folder.clone(), config.working_dir.clone());
+    }
+    let health = config.healthcheck.as_ref().map(|it| it.test.iter().flatten().cloned().collect::<Vec<_>>().join(" "));
+    expect("healthcheck", "NONE".to_owned(), health.unwrap_or_else(|| "the image's".to_owned()));
+    expect("stop_signal", "SIGKILL".to_owned(), config.stop_signal.clone());
+    expect("dns", NOWHERE_DNS.to_owned(), host.dns.iter().flatten().cloned().collect::<Vec<_>>().join(" "));
+    if let Attachment::Network { hosts, .. } = &spec.network {
+        let no_ipv6 = host.sysctls.iter().flatten().find(|(name, _)| *name == NO_IPV6);
+        expect(
+            "ipv6",
+            "disabled by 1".to_owned(),
+            format!("disabled by {}", no_ipv6.map_or("nobody", |(_, value)| value)),
+        );
+        let hosts: Vec<String> = hosts.iter().map(|(name, address)| format!("{name}:{address}")).collect();
+        expect("hosts", hosts.join(" "), host.extra_hosts.iter().flatten().cloned().collect::<Vec<_>>().join(" "));
+    }
+    expect("groups", String::new(), host.group_add.iter().flatten().cloned().collect::<Vec<_>>().join(" "));
+    expect(
+        "ports",
+        "0".to_owned(),
+        (host.port_bindings.iter().flatten().count() + usize::from(host.publish_all_ports)).to_string(),
+    );
+    expect("oom_kill", "true".to_owned(), (!host.oom_kill_disable.unwrap_or(false)).to_string());
     expect("namespaces", String::new(), format!("{}{}{}", host.pid_mode, host.uts_mode, host.userns_mode));
     expect("network", network(spec), host.network_mode.clone());
-    expect("devices", "0".to_owned(), host.devices.iter().flatten().count().to_string());
+    let devices = [&host.devices, &host.device_requests].into_iter().flatten().flatten().count();
+    expect("devices", "0".to_owned(), (devices + host.device_cgroup_rules.iter().flatten().count()).to_string());
     expect("writable", writable(spec), mounted_writable(state));
     expect("read_only_mounts", read_only(spec), mounted_read_only(state));
     expect("volumes", "0".to_owned(), state.mounts.iter().filter(|mount| mount.kind == "volume").count().to_string());
@@ -199,6 +262,10 @@ pub fn compare(
     }
     shortfalls.extend(foreign_environment(spec, state, image_env));
     shortfalls
+}
+
+fn json(words: &[String]) -> String {
+    serde_json::json!(words).to_string()
 }
 
 fn capabilities(state: &ContainerState) -> String {
@@ -253,4 +320,74 @@ fn foreign_environment(spec: &ContainerSpec, state: &ContainerState, image_env: 
     let set = state.config.env.iter().flatten().filter(|entry| entry.contains('='));
     let names = set.map(name_of).filter(|name| !known(name));
     names.map(|name| Shortfall::new("environment", "declared names only", name)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec() -> ContainerSpec {
+        let policy = serde_json::json!({
+            "version": 1, "name": "shape", "target": {"image": {"reference": "x"}, "command": ["x"]},
+            "evaluation": {"command": ["x"]},
+        });
+        let policy = crate::policy::parse(policy.to_string().as_bytes()).unwrap();
+        let network = Attachment::Network {
+            network: "n".to_owned(),
+            address: Some("10.0.0.3".to_owned()),
+            hosts: vec![("gateway".to_owned(), "10.0.0.2".to_owned())],
+        };
+        let environment = BTreeMap::from([("CRASHLAB_CASE".to_owned(), "one".to_owned())]);
+        let (image, source) = ("sha256:x", "/source");
+        super::spec(&policy, Furnishing { image, source, network, environment, environment_file: None })
+    }
+
+    #[test]
+    fn only_what_is_each_trials_own_makes_no_other_sandbox() {
+        let network = |spec: &mut ContainerSpec, place: &str| {
+            let Attachment::Network { network, address, hosts } = &mut spec.network else { unreachable!() };
+            match place {
+                "network" => "m".clone_into(network),
+                "address" => *address = Some("10.0.0.11".to_owned()),
+                "no address" => *address = None,
+                "relay" => "10.0.0.10".clone_into(&mut hosts[0].1),
+                _ => hosts.push(("another".to_owned(), "10.0.0.10".to_owned())),
+            }
+        };
+        type Change<'a> = (&'a str, bool, &'a dyn Fn(&mut ContainerSpec));
+        let table: [Change<'_>; 27] = [
+            ("nothing", true, &|_| {}),
+            ("name", true, &|it| it.name.push('x')),
+            ("labels", true, &|it| drop(it.labels.insert("x".to_owned(), String::new()))),
+            ("command", true, &|it| it.command.push("attest".to_owned())),
+            ("a person's terminal", true, &|it| it.terminal = true),
+            ("a variable's value", true, &|it| it.environment.values_mut().for_each(|value| value.push('x'))),
+            ("tokens", true, &|it| it.environment_file = Some(("f".to_owned(), vec!["T".to_owned()]))),
+            ("the looking program", true, &|it| it.read_only.push(("p".to_owned(), attest::PLACE.to_owned()))),
+            ("network", true, &|it| network(it, "network")),
+            ("address", true, &|it| network(it, "address")),
+            ("the relay's address", true, &|it| network(it, "relay")),
+            ("no address", false, &|it| network(it, "no address")),
+            ("another host", false, &|it| network(it, "another")),
+            ("no network", false, &|it| it.network = Attachment::None),
+            ("another variable", false, &|it| drop(it.environment.insert("X".to_owned(), String::new()))),
+            ("image", false, &|it| it.image.push('y')),
+            ("user", false, &|it| it.user = (1000, 1000)),
+            ("host name", false, &|it| it.host_name.push('x')),
+            ("memory", false, &|it| it.bounds.memory += 1),
+            ("cpus", false, &|it| it.bounds.milli_cpus += 1),
+            ("processes", false, &|it| it.bounds.processes += 1),
+            ("open files", false, &|it| it.bounds.open_files += 1),
+            ("shared memory", false, &|it| it.bounds.shared_memory = 0),
+            ("size", false, &|it| it.writable[0].size += 1),
+            ("exec", false, &|it| it.writable[0].exec = true),
+            ("source", false, &|it| it.read_only[0].0.push('x')),
+            ("runtime", false, &|it| it.runtime = Some("crun".to_owned())),
+        ];
+        for (what, same, change) in table {
+            let mut other = spec();
+            change(&mut other);
+            assert_eq!(Shape::of(&spec()) == Shape::of(&other), same, "{what}");
+        }
+    }
 }

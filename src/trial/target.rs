@@ -1,6 +1,7 @@
 //! The target's container in three states: `Created → Running → Exited`. Only `Exited` can be observed, so that a verifier
 //! cannot look while the agent lives. Ending goes through the engine: killing the client would leave the work running.
 
+use super::Shape;
 use super::output::{Captured, Event, Sink, capture};
 use crate::docker::{ContainerState, Docker};
 use crate::ids::ContainerId;
@@ -27,6 +28,8 @@ const SIGNALS: std::ops::RangeInclusive<i32> = 129..=159;
 pub struct Created {
     /// Its container.
     pub id: ContainerId,
+    /// Which sandbox it is, for the proof.
+    pub shape: Shape,
 }
 
 /// What bounds a running target.

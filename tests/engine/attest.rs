@@ -5,7 +5,7 @@ use crate::support::{PYTHON, Package, Wrapper, docker};
 use crashlab::docker::args::{Attachment, ContainerBounds, ContainerSpec, Tmpfs, create_container};
 use crashlab::trial::attest::compare::{Expected, Questions, rows};
 use crashlab::trial::attest::{asking, report::Report};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener};
@@ -17,7 +17,9 @@ use std::process::Command;
 enum Change {
     /// These words, wherever they stand next to each other.
     Without(&'static [&'static str]),
-    /// The words that follow this one, up to the next flag, with it.
+    /// Each of these with the word that follows it.
+    WithoutFlags(&'static [&'static str]),
+    /// This one with the word that follows it.
     WithoutFlag(&'static str),
     /// One piece of text for another, in every word.
     Instead(&'static str, &'static str),
@@ -30,6 +32,11 @@ fn changed(mut args: Vec<String>, change: &Change) -> Vec<String> {
         Change::Without(words) => {
             let at = args.windows(words.len()).position(|window| window == *words).expect("the flag is there");
             args.drain(at..at + words.len());
+        }
+        Change::WithoutFlags(flags) => {
+            for flag in *flags {
+                args = changed(args, &Change::WithoutFlag(flag));
+            }
         }
         Change::WithoutFlag(flag) => {
             let at = args.iter().position(|word| word == flag).expect("the flag is there");
@@ -135,7 +142,7 @@ fn host_ear() -> (TcpListener, Vec<SocketAddr>) {
 
 #[test]
 fn each_flag_that_is_missing_turns_its_requirement_red() {
-    use Change::{Instead, With, Without, WithoutFlag};
+    use Change::{Instead, With, Without, WithoutFlag, WithoutFlags};
     let table: Vec<(Option<Change>, &[&str])> = vec![
         (None, &[]),
         // root without capabilities can write to what belongs to root, and not to what belongs to the user.
@@ -151,6 +158,7 @@ fn each_flag_that_is_missing_turns_its_requirement_red() {
         (Some(Without(&["--init"])), &["init"]),
         (Some(With(&["--pid", "host"])), &["processes_seen"]),
         (Some(Instead("private", "host")), &["shared_memory"]),
+        (Some(WithoutFlags(&["--memory", "--memory-swap"])), &["memory", "memory_swap"]),
         (Some(WithoutFlag("--memory-swap")), &["memory_swap"]),
         (Some(WithoutFlag("--cpus")), &["cpus"]),
         (Some(WithoutFlag("--pids-limit")), &["processes"]),
@@ -171,6 +179,7 @@ fn each_flag_that_is_missing_turns_its_requirement_red() {
         (Some(Without(&["--env", "HTTP_PROXY"])), &["environment"]),
         (Some(With(&["--env", "EXTRA=1"])), &["environment"]),
         (Some(Without(&["--network", "none"])), &["host_reach", "network"]),
+        (Some(WithoutFlag("--dns")), &["host_resolvers"]),
     ];
     let (_folder, source, program) = ground();
     let (_ear, host) = host_ear();
@@ -220,9 +229,13 @@ fn a_run_records_what_was_seen_of_its_sandbox() {
 
 /// Runs a package with this engine in front of the real one; the target must never run.
 fn run_on(engine: &str) -> (Vec<String>, String) {
+    run_with(engine, json!({}))
+}
+
+fn run_with(engine: &str, policy: Value) -> (Vec<String>, String) {
     let wrapper = Wrapper::new(engine);
     let package = Package::new("print('{\"ok\": true}')").cases(&["one", "two"]).env("PATH", &wrapper.path());
-    let ran = package.run();
+    let ran = package.policy(policy).run();
     assert_eq!(ran.exit, 3, "{engine}: {}", ran.stderr);
     for trial in ["one/1", "two/1"] {
         let trial = ran.trial(trial);
@@ -240,14 +253,15 @@ fn run_on(engine: &str) -> (Vec<String>, String) {
 }
 
 /// A rule of the wrapper that leaves a flag and its value out of what is created, and says in `inspect` that it is there.
-fn liar(flag: &str, said: &str) -> String {
+pub fn liar(flag: &str, said: &str) -> String {
     let rule = r#"
 if args[0] == "create" and "@FLAG@" in args:
     at = args.index("@FLAG@")
     return subprocess.call([REAL, *args[:at], *args[at + 2:]])
 if args[0] == "inspect" and "container" in args:
     done = subprocess.run([REAL, *args], capture_output=True, text=True)
-    for line in done.stdout.splitlines():
+    # An empty line stands for what is gone.
+    for line in filter(None, done.stdout.splitlines()):
         state = json.loads(line)
         @SAID@
         print(json.dumps(state))
@@ -291,10 +305,155 @@ fn an_engine_that_says_another_value_than_was_asked_for_is_not_believed() {
         ("state['HostConfig']['Privileged'] = True", "privileged"),
         ("state['HostConfig']['LogConfig']['Type'] = 'json-file'", "log_driver"),
         ("state['Config']['Env'].append('SMUGGLED=1')", "environment"),
+        ("state['Config']['Entrypoint'] = ['/bin/false']", "command"),
+        ("state['HostConfig']['GroupAdd'] = ['0']", "groups"),
+        ("state['HostConfig']['OomKillDisable'] = True", "oom_kill"),
+        ("state['HostConfig']['DeviceCgroupRules'] = ['c 1:1 rwm']", "devices"),
     ];
     std::thread::scope(|threads| {
         for (said, requirement) in told {
             threads.spawn(move || assert_eq!(run_on(&liar("--no-such-flag", said)).0, [requirement], "{said}"));
         }
     });
+}
+
+/// A rule of the wrapper that leaves words (`*` is any) out of what creates an object of this role.
+fn without(verb: &[&str], role: &str, words: &[&str]) -> String {
+    let rule = r#"
+if args[:len(@VERB@)] == @VERB@ and any("-@ROLE@-" in word for word in args):
+    words = @WORDS@
+    fits = lambda at: all(want in ("*", word) for want, word in zip(words, args[at:at + len(words)]))
+    at = next(at for at in range(len(args) - len(words)) if fits(at))
+    return subprocess.call([REAL, *args[:at], *args[at + len(words):]])
+"#;
+    rule.replace("@VERB@", &json!(verb).to_string())
+        .replace("@ROLE@", role)
+        .replace("@WORDS@", &json!(words).to_string())
+}
+
+/// What the flags of networks and relays are for, and those that cannot be seen from inside: the engine's own word is taken.
+#[test]
+fn each_flag_of_a_way_out_that_is_missing_turns_its_requirement_red() {
+    let (create, network): (&[&str], &[&str]) = (&["create"], &["network", "create"]);
+    const INHIBIT: &str = "com.docker.network.bridge.inhibit_ipv4=true";
+    const APART: &str = "com.docker.network.bridge.enable_icc=false";
+    type Missing<'a> = (&'a [&'a str], &'a str, &'a [&'a str], &'a [&'a str]);
+    let table: Vec<Missing<'_>> = vec![
+        (network, "target", &["--internal"], &["target_network"]),
+        (network, "target", &["--opt", INHIBIT], &["host_reach", "target_network"]),
+        (network, "relays", &["--internal"], &["relays_network"]),
+        (network, "relays", &["--opt", APART], &["relays_network"]),
+        (&["run"], "relay", &["--sysctl", "net.ipv4.ip_forward=0"], &["relay_forwarding"]),
+        (create, "attest", &["--sysctl", "net.ipv6.conf.all.disable_ipv6=1"], &["ipv6"]),
+        (create, "attest", &["--dns", "*"], &["dns"]),
+        (create, "attest", &["--add-host", "*"], &["hosts"]),
+        (create, "attest", &["--no-healthcheck"], &["healthcheck"]),
+        (create, "attest", &["--stop-signal", "*"], &["stop_signal"]),
+        (create, "attest", &["--log-driver", "*"], &["log_driver"]),
+        (create, "target", &["--workdir", "*"], &["folder"]),
+        (create, "target", &["--entrypoint", "*"], &["command"]),
+    ];
+    let table = std::sync::Mutex::new(table.into_iter());
+    std::thread::scope(|threads| {
+        for _ in 0..4 {
+            threads.spawn(|| {
+                loop {
+                    let Some((verb, role, words, red)) = table.lock().unwrap().next() else { break };
+                    let found = run_with(&without(verb, role, words), json!({"operations": {"refund": {}}}));
+                    assert_eq!(found.0, red, "{words:?}: {}", found.1);
+                }
+            });
+        }
+    });
+}
+
+/// I10: a run has one sandbox, and each target's container is made with the flags of the one that was looked at.
+#[test]
+fn every_target_has_the_flags_of_the_sandbox_that_was_looked_at() {
+    let wrapper = Wrapper::new("return None");
+    let drills = json!({"slow": {"faults": [{"on": "operation:refund", "kind": "delay", "time": "1ms", "nth": 1}]}});
+    let policy = json!({"operations": {"refund": {}}, "repeat": 2, "drills": drills});
+    let package = Package::new("print('{\"ok\": true}')").cases(&["one", "two"]).policy(policy);
+    let ran = package.args(&["--drill", "all"]).env("PATH", &wrapper.path()).run();
+    assert_eq!(ran.exit, 0, "{}\n{}", ran.stderr, ran.json);
+    let calls = wrapper.calls();
+    let words = |call: &Value| -> Vec<String> {
+        call["args"].as_array().unwrap().iter().map(|word| word.as_str().unwrap().to_owned()).collect()
+    };
+    let made = |role: &str| -> Vec<Vec<String>> {
+        let of = |words: &Vec<String>| words[0] == "create" && words.contains(&format!("crashlab.role={role}"));
+        calls.iter().map(words).filter(of).map(|words| flags(&words)).collect()
+    };
+    let (looked_at, targets) = (made("attest"), made("target"));
+    assert_eq!((looked_at.len(), targets.len()), (1, 8));
+    for target in targets {
+        assert_eq!(target, looked_at[0]);
+    }
+}
+
+/// The flags of a `create`, less what is each container's own and what is run in it.
+fn flags(words: &[String]) -> Vec<String> {
+    let end = words.iter().position(|word| word == "--entrypoint").unwrap();
+    let mut flags: Vec<String> = Vec::new();
+    let mut rest = words[..end].iter();
+    while let Some(word) = rest.next() {
+        match word.as_str() {
+            "--name" | "--label" | "--network" | "--ip" | "--add-host" | "--env-file" => drop(rest.next()),
+            "--env" | "--mount" => {
+                let value = rest.next().unwrap();
+                let named = value.split('=').next().unwrap();
+                if !value.contains("crashlab-attest") {
+                    flags.push(format!("{word} {}", if word == "--env" { named } else { value }));
+                }
+            }
+            _ => flags.push(word.clone()),
+        }
+    }
+    flags
+}
+
+/// Each runtime that the engine has: what a run claims is the one that it was run by.
+#[test]
+fn the_runtime_of_the_policy_is_the_one_that_is_seen() {
+    let info: Value = serde_json::from_str(&docker(&["info", "--format", "{{json .Runtimes}}"])).unwrap();
+    let known: Vec<&str> = info
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .filter(|name| !name.starts_with("io.containerd"))
+        .collect();
+    let wanted = std::env::var("CRASHLAB_TEST_RUNTIME").ok();
+    assert!(wanted.as_deref().is_none_or(|name| known.contains(&name)), "no {wanted:?} among {known:?}");
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    for runtime in known {
+        let package = Package::new("print('{\"ok\": true}')");
+        let ran = package.policy(json!({"sandbox": {"runtime": runtime}, "operations": {"refund": {}}})).run();
+        assert_eq!(ran.exit, 0, "{runtime}: {}\n{}", ran.json, ran.stderr);
+        let attested = &ran.json["sandbox"]["attested"];
+        assert_eq!((&attested["runtime"], &attested["kernel"]), (&json!(runtime), &json!(kernel.trim())));
+    }
+    let refused = Package::new("").policy(json!({"sandbox": {"runtime": "no-such"}})).run();
+    assert_eq!(refused.exit, 2, "{}", refused.json);
+    assert!(refused.json["hint"].as_str().unwrap().contains("runc"), "{}", refused.json);
+}
+
+/// B4: a relay that cannot get through to the host (a firewall does that) is told with direction, address and port.
+#[test]
+fn a_gateway_that_cannot_be_reached_is_told_with_its_address_and_costs_the_measure() {
+    let rule = r#"
+if args[0] == "run" and "--to" in args:
+    at = args.index("--to") + 1
+    return subprocess.call([REAL, *args[:at], "192.0.2.1:" + args[at].split(":")[1], *args[at + 1:]])
+"#;
+    let wrapper = Wrapper::new(rule);
+    let package = Package::new("print('{\"ok\": true}')").policy(json!({"operations": {"refund": {}}}));
+    let ran = package.env("PATH", &wrapper.path()).run();
+    assert_eq!(ran.exit, 3, "{}", ran.json);
+    let trial = ran.trial("one/1");
+    assert_eq!((&trial["reason"], &trial["stop"]), (&json!("relay_error"), &json!(null)), "{trial}");
+    let told = trial["diagnostics"].to_string();
+    for words in ["did not reach the gateway on this host at address", "port", "firewall"] {
+        assert!(told.contains(words), "{told}");
+    }
 }

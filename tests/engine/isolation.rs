@@ -65,7 +65,7 @@ fn answer(package: &Package, ran: &Ran) -> Value {
 }
 
 /// Every address of this host in both families, at these ports.
-fn own_addresses(v4: u16, v6: u16) -> Vec<(String, u16)> {
+pub fn own_addresses(v4: u16, v6: u16) -> Vec<(String, u16)> {
     use crashlab::relay::kernel_text::{local_v4, local_v6};
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let four = local_v4(&read("/proc/net/fib_trie")).into_iter().filter(|address| !address.is_loopback());
@@ -161,12 +161,16 @@ fn a_target_with_a_way_out_reaches_its_relay_and_nothing_else() {
 
 /// An image that says everything that an image can say to widen its sandbox.
 fn loud_image() -> String {
-    let text = format!(
+    build(&format!(
         "FROM {BUSYBOX}\nUSER root\nVOLUME /data\nENTRYPOINT [\"/bin/false\"]\nCMD [\"nothing\"]\n\
          HEALTHCHECK --interval=1s CMD touch /tmp/healthy\nENV IMAGE_OWN=1\nENV HOME=/root\nSTOPSIGNAL SIGCONT\n\
-         ONBUILD RUN touch /built\nEXPOSE 80\nLABEL test={}\n",
+         ENV http_proxy=http://192.0.2.9:1\nONBUILD RUN touch /built\nEXPOSE 80\nLABEL test={}\n",
         std::process::id()
-    );
+    ))
+}
+
+/// An image of the engine itself, as somebody else would have made it; gives its id.
+pub fn build(text: &str) -> String {
     let mut build = Command::new("docker")
         .args(["build", "--quiet", "-"])
         .env("DOCKER_BUILDKIT", "0")
@@ -187,9 +191,10 @@ fn what_an_image_says_of_itself_widens_nothing() {
     let agent = "import sys\n";
     let script = r#"
 b() { /bin/busybox "$@"; }
-printf '{"ok": true, "id": "%s", "own": "%s", "home": "%s", "data": "%s", "built": "%s", "healthy": "%s"}' \
+printf '{"ok": true, "id": "%s", "own": "%s", "home": "%s", "data": "%s", "built": "%s", "healthy": "%s", "proxy": "%s"}' \
     "$(b id -u):$(b id -g)" "$IMAGE_OWN" "$HOME" "$(b grep ' /data ' /proc/mounts | b cut -d' ' -f1,3)" \
-    "$(b ls / | b grep -c built)" "$(b sleep 2; b ls /tmp | b grep -c healthy)"
+    "$(b ls / | b grep -c built)" "$(b sleep 2; b ls /tmp | b grep -c healthy)" "$http_proxy"
+[ "$CRASHLAB_CASE" != slow ] || b sleep 600
 "#;
     let named =
         json!({"target": {"image": {"reference": image}, "command": ["/bin/busybox", "sh", "/target/agent.sh"]}});
@@ -199,18 +204,73 @@ printf '{"ok": true, "id": "%s", "own": "%s", "home": "%s", "data": "%s", "built
     let covered = Package::new(agent)
         .file("pkg/target/agent.sh", script)
         .policy(named)
-        .policy(json!({"sandbox": {"writable": [place("/tmp"), place("/data")]}}));
+        .cases(&["one", "slow"])
+        .policy(json!({"sandbox": {"writable": [place("/tmp"), place("/data")], "wall_time": "6s"}}));
     let (refused, ran) = (refused.run(), covered.run());
     docker(&["image", "rm", &image]);
     assert_eq!(refused.exit, 3, "{}", refused.stderr);
     let told = refused.trial("one/1")["diagnostics"].to_string();
     assert!(told.contains("/data") && told.contains("sandbox.writable"), "{told}");
-    let seen = answer(&covered, &ran);
-    let expected = json!({"ok": true, "id": "65534:65534", "own": "1", "home": "/tmp", "data": "tmpfs tmpfs", "built": "0", "healthy": "0"});
+    // Its stop signal is one that ends nothing: a trial that is over is killed.
+    assert_eq!(ran.trial("slow/1")["stop"], json!({"reason": "wall_time", "code": null}));
+    let text = std::fs::read_to_string(covered.run_folder().join("trials/one/1/stdout")).unwrap();
+    let seen: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text:?} {}", ran.json));
+    let expected = json!({"ok": true, "id": "65534:65534", "own": "1", "home": "/tmp", "data": "tmpfs tmpfs", "built": "0",
+                          "healthy": "0", "proxy": ""});
     assert_eq!(seen, expected);
     // Other tests may make volumes of their own meanwhile; an image's are anonymous, and 64 digits long.
     let anonymous = listed(&["volume", "ls", "--quiet"]).into_iter().filter(|name| name.len() == 64).count();
     assert!(anonymous <= before, "an anonymous volume was left behind");
+}
+
+/// Accounts that are named like numbers, a program of root's, devices of the host: whatever an image may hold.
+#[test]
+fn an_image_that_was_built_to_deceive_gets_no_further() {
+    let step = |words: &str| format!("RUN [\"/bin/busybox\", \"sh\", \"-c\", \"{words}\"]\n");
+    let image = build(&format!(
+        "FROM {BUSYBOX}\n{}{}{}{}",
+        step("/bin/busybox mkdir -p /etc; echo 65534:x:0:0:root:/:/bin/busybox >/etc/passwd"),
+        step("echo root:x:0:65534,nobody >/etc/group; echo docker:x:999:65534 >>/etc/group"),
+        step("/bin/busybox cp /bin/busybox /bin/busybox-su; /bin/busybox chmod 6755 /bin/busybox-su"),
+        step(
+            "/bin/busybox mknod -m 666 /mem c 1 1; /bin/busybox mknod -m 666 /disk b 254 0; /bin/busybox mknod -m 666 /disk8 b 8 0"
+        ),
+    ));
+    let script = r#"
+b() { /bin/busybox "$@"; }
+opens() { b head -c 1 "$1" >/dev/null 2>&1 && echo open || echo closed; }
+printf '{"ok": true, "id": "%s", "groups": "%s", "su": "%s", "devices": "%s"}' \
+    "$(b id -u):$(b id -g)" "$(b id -G)" "$(/bin/busybox-su id -u):$(/bin/busybox-su id -g)" "$(opens /mem) $(opens /disk) $(opens /disk8)"
+"#;
+    let package = Package::new("").file("pkg/target/run.sh", script).policy(json!({
+        "target": {"image": {"reference": image}, "command": ["/bin/busybox", "sh", "/target/run.sh"]},
+    }));
+    let ran = package.run();
+    docker(&["image", "rm", &image]);
+    let expected = json!({"ok": true, "id": "65534:65534", "groups": "65534", "su": "65534:65534",
+                          "devices": "closed closed closed"});
+    assert_eq!(answer(&package, &ran), expected);
+}
+
+/// Links where the sandbox mounts something: what is then somewhere else is not what was asked for.
+#[test]
+fn a_place_that_an_image_leads_elsewhere_is_not_proven() {
+    let links = [("/target", "/tmp"), ("/tmp", "/dev/shm"), ("/tmp", "/proc/self"), ("/target", "/proc/self/fd/8")];
+    std::thread::scope(|threads| {
+        for (place, to) in links {
+            threads.spawn(move || {
+                let image = build(&format!(
+                    "FROM {BUSYBOX}\nRUN [\"/bin/busybox\", \"ln\", \"-s\", \"{to}\", \"{place}\"]\n"
+                ));
+                let ran = Package::new("")
+                    .policy(json!({"target": {"image": {"reference": image}, "command": ["/bin/busybox", "echo", "{\"ok\": true}"]}}))
+                    .run();
+                docker(&["image", "rm", &image]);
+                let trial = ran.trial("one/1");
+                assert_eq!((ran.exit, &trial["outcome"], &trial["stop"]), (3, &json!("uncertain"), &json!(null)), "{place} {to}: {trial}");
+            });
+        }
+    });
 }
 
 /// What agents do every day.

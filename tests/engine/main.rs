@@ -10,7 +10,9 @@
 )]
 
 mod attest;
+mod builds;
 mod chain;
+mod doctor;
 mod drills;
 mod evaluation;
 mod faults;
@@ -28,6 +30,7 @@ mod scope;
 mod scope_endings;
 mod scope_foreign;
 mod sdks;
+mod shell;
 mod snapshot;
 mod support;
 mod wide;

@@ -109,7 +109,14 @@ pub(super) fn namespaces() -> Json {
         ("host_name", line("/proc/sys/kernel/hostname").into()),
         ("kernel", line("/proc/sys/kernel/osrelease").into()),
         ("kernel_version", line("/proc/version").into()),
+        ("core_handler", core_handler().into()),
     ])
+}
+
+/// Who gets the core of a process that crashes, where it goes to no file: the host's pattern holds for containers too, and
+/// a size of 0 keeps the kernel from writing files only.
+fn core_handler() -> Option<String> {
+    line("/proc/sys/kernel/core_pattern").filter(|pattern| pattern.starts_with(['|', '@']))
 }
 
 /// Device nodes by name: `null character`.

@@ -16,6 +16,9 @@ const FILES: usize = 8;
 /// How much of what is heard is reported.
 const HEARD: usize = 64;
 
+/// 1 where no interface, old or new, has an IPv6 address; absent from a kernel without IPv6.
+const NO_IPV6: &str = "/proc/sys/net/ipv6/conf/all/disable_ipv6";
+
 /// What was asked for.
 pub(super) struct Asked {
     pub(super) addresses: Vec<SocketAddr>,
@@ -33,6 +36,7 @@ pub(super) fn network() -> Json {
         ("addresses", Json::texts(v4.chain(v6))),
         ("routes", Json::texts(routes)),
         ("resolvers", Json::texts(resolvers())),
+        ("ipv6_disabled", Json::from(fs::read_to_string(NO_IPV6).ok().map(|text| text.trim().to_owned()))),
     ])
 }
 

@@ -2,7 +2,7 @@
 //! what is attested and the list of shortfalls. What was not seen is not attested: it is a shortfall too.
 
 use super::report::{Place, Report};
-use crate::docker::args::{Attachment, ContainerSpec, Tmpfs};
+use crate::docker::args::{Attachment, ContainerSpec, NOWHERE_DNS, Tmpfs};
 use crate::trial::sandbox::Shortfall;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -244,7 +244,6 @@ fn surroundings(report: &Report, expected: &Expected<'_>) -> Vec<Row> {
     let (spec, namespaces) = (expected.spec, &report.namespaces);
     // The init and this program: more is another container's, or the host's.
     let own = if namespaces.processes <= 2 { "own".to_owned() } else { format!("{} processes", namespaces.processes) };
-    let foreign = |list: Vec<&str>, none: &str| if list.is_empty() { none.to_owned() } else { list.join(", ") };
     let devices = report
         .devices
         .iter()
@@ -255,13 +254,9 @@ fn surroundings(report: &Report, expected: &Expected<'_>) -> Vec<Row> {
         Row::new("host_name", spec.host_name.clone(), namespaces.host_name.clone()),
         Row::new("environment", "declared names only", Some(environment(report, expected))),
         Row::new("home", spec.environment.get("HOME").cloned().unwrap_or_default(), report.identity.home.clone()),
-        Row::new(
-            "masked_paths",
-            "hidden",
-            Some(foreign(report.open_paths.iter().map(String::as_str).collect(), "hidden")),
-        ),
-        Row::new("devices", "default", Some(foreign(devices.collect(), "default"))),
-        Row::new("host_paths", "absent", Some(foreign(report.present.iter().map(String::as_str).collect(), "absent"))),
+        Row::new("masked_paths", "hidden", Some(listed_or(report.open_paths.iter().map(String::as_str), "hidden"))),
+        Row::new("devices", "default", Some(listed_or(devices, "default"))),
+        Row::new("host_paths", "absent", Some(listed_or(report.present.iter().map(String::as_str), "absent"))),
     ];
     if spec.bounds.processes > 1 {
         let reaped = if namespaces.own_number == 1 { "none" } else { "present" };
@@ -304,13 +299,29 @@ fn network(report: &Report, expected: &Expected<'_>) -> Vec<Row> {
         Row::new("host_reach", "unreachable", unreached(report, &questions.host, expected)),
         Row::new("outside_reach", "unreachable", unreached(report, &questions.outside, expected)),
         Row::new("name_resolution", "fails", names(report, &questions.names)),
+        Row::new("host_resolvers", "absent", Some(host_resolvers(report))),
     ];
+    if matches!(expected.spec.network, Attachment::Network { .. }) {
+        let disabled = matches!(report.network.ipv6_disabled.as_deref(), None | Some("1"));
+        rows.push(Row::new("ipv6", "disabled", Some(if disabled { "disabled" } else { "enabled" }.to_owned())));
+    }
     if let Some(relay) = questions.relay {
         rows.push(Row::new("neighbour_reach", "unreachable", unreached(report, &questions.neighbour, expected)));
         let answer = report.answers.iter().find(|answer| answer.address() == Some(relay));
         rows.push(Row::new("relay_reach", "connected", answer.map(|answer| answer.outcome.clone())));
     }
     rows
+}
+
+/// Resolvers that are neither the one that leads nowhere nor the engine's own, which was told of that one alone.
+fn host_resolvers(report: &Report) -> String {
+    let foreign = report.network.resolvers.iter().filter(|it| ![NOWHERE_DNS, "127.0.0.11"].contains(&it.as_str()));
+    listed_or(foreign.map(String::as_str), "absent")
+}
+
+fn listed_or<'a>(list: impl Iterator<Item = &'a str>, none: &str) -> String {
+    let list: Vec<&str> = list.collect();
+    if list.is_empty() { none.to_owned() } else { list.join(", ") }
 }
 
 /// The interfaces that are up, and every address beside loopback's.
@@ -438,7 +449,7 @@ mod tests {
 
     #[test]
     fn each_difference_is_one_shortfall_by_its_name_and_value() {
-        let table: [(&str, Value, &[&str]); 24] = [
+        let table: [(&str, Value, &[&str]); 26] = [
             ("/identity/seccomp", json!("2"), &[]),
             ("/identity/uid", json!("65534 0 0 0"), &["user: 0,65534:65534"]),
             ("/identity/groups", json!("27 65534"), &["groups: 27 65534"]),
@@ -463,6 +474,8 @@ mod tests {
             ("/devices/0", json!("sda block"), &["devices: sda block"]),
             ("/answers/1/outcome", json!("refused"), &["outside_reach: refused 198.51.100.1:80"]),
             ("/answers/2/outcome", json!("resolved"), &["name_resolution: example.com by 127.0.0.11:53"]),
+            ("/network/resolvers", json!(["127.0.0.11", "192.0.2.1"]), &[]),
+            ("/network/resolvers", json!(["10.0.0.53"]), &["host_resolvers: 10.0.0.53"]),
         ];
         for (place, value, wanted) in table {
             let mut seen = report();
@@ -480,10 +493,12 @@ mod tests {
         let mut seen = report();
         seen["network"]["interfaces"] = json!(["eth0", "lo"]);
         seen["network"]["addresses"] = json!(["127.0.0.1", "10.0.0.3"]);
+        seen["network"]["ipv6_disabled"] = json!("0");
         let relay = Questions { relay: Some("10.0.0.2:8080".parse().unwrap()), ..questions() };
         // With an interface, the link-local address had to be asked for; nobody asked for the relay either.
-        let unseen = ["host_reach: not seen from inside", "relay_reach: not seen from inside"];
+        let unseen = ["host_reach: not seen from inside", "ipv6: enabled", "relay_reach: not seen from inside"];
         assert_eq!(red(&seen, &spec(network.clone()), &relay, "default"), unseen);
+        seen["network"]["ipv6_disabled"] = json!("1");
         let answers = seen["answers"].as_array_mut().unwrap();
         answers.push(json!({"tcp": "[fe80::1%5]:4001", "outcome": "connected", "heard": "a word"}));
         answers.push(json!({"tcp": "10.0.0.2:8080", "outcome": "connected", "heard": ""}));

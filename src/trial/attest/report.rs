@@ -96,6 +96,7 @@ pub struct Namespaces {
     pub host_name: Option<String>,
     pub kernel: Option<String>,
     pub kernel_version: Option<String>,
+    pub core_handler: Option<String>,
 }
 
 /// A place, and what writing into it came to.
@@ -128,6 +129,7 @@ pub struct Network {
     pub addresses: Vec<String>,
     pub routes: Vec<String>,
     pub resolvers: Vec<String>,
+    pub ipv6_disabled: Option<String>,
 }
 
 /// What came back for one question.
