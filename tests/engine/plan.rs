@@ -84,6 +84,8 @@ fn of_the_sandbox(report: &Value) -> Value {
         report["network"].as_object_mut().unwrap().remove(name);
     }
     report.as_object_mut().unwrap().remove("answers");
+    // Engines mount in no order of their own.
+    report["places"].as_array_mut().unwrap().sort_by_key(|place| place["path"].to_string());
     report
 }
 
