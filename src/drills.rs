@@ -8,6 +8,10 @@ use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
+/// Faults that are listed one by one; more of them are only counted. What is injected in a provider's place costs the
+/// target nothing, so nothing else bounds it.
+pub const LISTED: usize = 1000;
+
 /// A fault that was injected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Injected {
@@ -36,7 +40,9 @@ struct Book {
     calls: BTreeMap<String, u64>,
     /// Calls that each fault's place and route fit, and how often it struck.
     seen: BTreeMap<usize, (u64, u64)>,
+    /// The first [`LISTED`].
     injected: Vec<Injected>,
+    unlisted: u64,
 }
 
 impl Drills {
@@ -68,16 +74,25 @@ impl Drills {
             if is_left && is_free && self.strikes(fault, index, *seen) {
                 *struck += 1;
                 kinds.push(fault.kind.clone());
-                let (kind, route) = (word(&fault.kind), route.map(str::to_owned));
-                book.injected.push(Injected { kind, on: on.clone(), route, call });
+                if book.injected.len() < LISTED {
+                    let (kind, route) = (word(&fault.kind), route.map(str::to_owned));
+                    book.injected.push(Injected { kind, on: on.clone(), route, call });
+                } else {
+                    book.unlisted += 1;
+                }
             }
         }
         kinds
     }
 
-    /// What struck so far, in order.
+    /// What struck so far, in order, at most [`LISTED`] of it.
     pub fn injected(&self) -> Vec<Injected> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner).injected.clone()
+    }
+
+    /// How many faults beyond those struck.
+    pub fn unlisted(&self) -> u64 {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner).unlisted
     }
 
     /// How many earlier worlds a stale read may ask for.
@@ -191,6 +206,13 @@ mod tests {
         assert_eq!(list, struck(chance(), 7, 200));
         assert_ne!(list, struck(chance(), 8, 200));
         assert!((30..90).contains(&list.len()), "{} of 200 at 0.3", list.len());
+    }
+
+    #[test]
+    fn a_target_that_never_stops_asking_grows_no_list_without_end() {
+        let drills = Drills::new(&Drill { faults: vec![rule(FaultKind::Empty, FaultTime::Always)] }, 1, "a@d/1");
+        (0..LISTED + 5).for_each(|_| drop(drills.strike(&FaultPlace::Gateway("g".to_owned()), None)));
+        assert_eq!((drills.injected().len(), drills.unlisted()), (LISTED, 5));
     }
 
     #[test]

@@ -14,8 +14,9 @@ use std::io::Write;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Refused requests that are written one by one; more of them are only counted, since they cost the target nothing.
-const RECORDED_REFUSALS: u64 = 1000;
+/// Refused requests, and requests that a drill answered, that are written one by one; more of them are only counted, since
+/// they cost the target nothing.
+const RECORDED_FOR_NOTHING: u64 = 1000;
 
 /// A file of JSON lines, redacted before they are written.
 pub(super) struct Lines {
@@ -129,6 +130,8 @@ struct Open {
 struct Sums {
     requests: u64,
     refused: u64,
+    /// Requests that a drill answered; how many, the list of faults says.
+    injected: u64,
     usage: Usage,
     cost: f64,
     known_usage: u64,
@@ -158,7 +161,7 @@ impl Evidence {
     pub(super) fn refused(&self, call: &Call, denied: &Denied) {
         let mut book = self.book();
         book.sums.refused += 1;
-        if book.sums.refused <= RECORDED_REFUSALS {
+        if book.sums.refused <= RECORDED_FOR_NOTHING {
             let mut line = line(call, None);
             line["status"] = json!(denied.status);
             line["end"] = json!(End::Refused);
@@ -170,7 +173,8 @@ impl Evidence {
     /// A request that a drill answered in the provider's place: it was not forwarded, and used nothing.
     pub(super) fn injected(&self, call: &Call, passed: &Passed) {
         let mut book = self.book();
-        if book.is_finished {
+        book.sums.injected += 1;
+        if book.is_finished || book.sums.injected > RECORDED_FOR_NOTHING {
             return;
         }
         let mut line = line(call, None);
@@ -221,7 +225,7 @@ impl Evidence {
             book.close(id, &Passed::still_open(), None);
         }
         let mut diagnostics: Vec<String> = book.lines.failed.iter().cloned().collect();
-        if let Some(more) = book.sums.refused.checked_sub(RECORDED_REFUSALS + 1) {
+        if let Some(more) = book.sums.refused.checked_sub(RECORDED_FOR_NOTHING + 1) {
             diagnostics.push(format!("{} more refused requests are counted and not listed", more + 1));
         }
         Finished {

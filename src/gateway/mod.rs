@@ -274,6 +274,10 @@ impl Admission {
         if unrecorded > 0 {
             diagnostics.push(format!("{unrecorded} more refused operation calls are not listed"));
         }
+        let unlisted = self.trial.drills.unlisted();
+        if unlisted > 0 {
+            diagnostics.push(format!("{unlisted} more injected faults are not listed"));
+        }
         Traffic {
             totals: finished.totals,
             failures: finished.failures,

@@ -10,6 +10,7 @@
 
 mod check;
 mod doctor;
+mod drills;
 mod evaluation;
 mod examples;
 mod init;
