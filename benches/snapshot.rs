@@ -69,7 +69,9 @@ fn measure(name: &str, fill: impl Fn(&Utf8Path)) {
 fn snapshot(tree: &Utf8Path, into: &Utf8Path) {
     let all = ["**".to_owned()];
     let limits = SnapshotLimits { files: u64::MAX, bytes: u64::MAX, file: u64::MAX };
-    let taken = take(&Source { source: tree, package: None, files: &all, limits }, into, &Interrupt::never()).unwrap();
+    let taken =
+        take(&Source { source: tree, package: None, results: None, files: &all, limits }, into, &Interrupt::never())
+            .unwrap();
     assert!(!taken.dirty && taken.files > 0);
 }
 

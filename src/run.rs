@@ -40,7 +40,7 @@ pub fn run(global: &Global, args: &Run, stop: &Interrupt, out: &mut dyn Write) -
     if global.format == Format::Markdown {
         return Err(no_form("run", "human, json, jsonl or junit"));
     }
-    let mut accepted = accept::accept(args, stop)?;
+    let mut accepted = accept::accept(args, &global.results, stop)?;
     let docker = Docker::new(stop, &accepted.trace);
     let engine = accept::engine(&docker, &accepted)?;
     let redactor = Redactor::new(accepted.secrets.values().cloned().collect())?;

@@ -26,6 +26,8 @@ pub struct Accepted {
     pub package: Package,
     /// The agent's folder.
     pub target: Utf8PathBuf,
+    /// Where runs are stored: no part of a snapshot.
+    pub results: camino::Utf8PathBuf,
     /// As it was named.
     pub target_named: String,
     /// In case, then drill, then repetition order.
@@ -149,7 +151,7 @@ fn restorable(policy: &Policy, chosen: &Chosen, declared: &Declared) -> Result<(
 ///
 /// # Errors
 /// A [`Refusal`] for everything that the user can mend.
-pub fn accept(args: &cli::Run, stop: &Interrupt) -> Result<Accepted> {
+pub fn accept(args: &cli::Run, results: &camino::Utf8Path, stop: &Interrupt) -> Result<Accepted> {
     let named = &args.evaluation;
     let policy = policy::load(&named.evaluation, &named.policies)?;
     let trust = Trust::from_flag(named.trust_evaluation_code.as_deref())?;
@@ -161,7 +163,7 @@ pub fn accept(args: &cli::Run, stop: &Interrupt) -> Result<Accepted> {
     let trials = sharded(planned(&policy, cases, repeat, &chosen), args.shard.as_deref())?;
     let target_named = named.target.as_ref().unwrap_or(&policy.target.source).to_string();
     let target = named.target.clone().unwrap_or_else(|| package.root.join(&policy.target.source));
-    snapshot::list(&snapshot_source(&target, &package, &policy))?;
+    snapshot::list(&snapshot_source(&target, &package, &policy, results))?;
     let sdk = sdk_folder()?;
     let introduced = introduce(&policy, &package, args, &sdk, stop)?;
     restorable(&policy, &chosen, &introduced.declared)?;
@@ -169,6 +171,7 @@ pub fn accept(args: &cli::Run, stop: &Interrupt) -> Result<Accepted> {
     let declarations = Declarations::compile(&policy, &introduced.declared, &package, &secrets, args.max_cost)?;
     Ok(Accepted {
         target,
+        results: results.to_owned(),
         target_named,
         trials,
         repeat,
@@ -219,11 +222,13 @@ pub fn snapshot_source<'a>(
     target: &'a camino::Utf8Path,
     package: &'a Package,
     policy: &'a Policy,
+    results: &'a camino::Utf8Path,
 ) -> snapshot::Source<'a> {
     let target_rule = &policy.target;
     snapshot::Source {
         source: target,
         package: Some(&package.root),
+        results: Some(results),
         files: &target_rule.files,
         limits: target_rule.limits,
     }

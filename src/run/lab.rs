@@ -68,7 +68,7 @@ pub fn provision<'a>(
     let folder = scope.folder().join("snapshot");
     std::fs::create_dir(&folder).with_context(|| format!("failed to make {folder}"))?;
     let snapshot = snapshot::take(
-        &snapshot_source(&accepted.target, &accepted.package, &accepted.policy),
+        &snapshot_source(&accepted.target, &accepted.package, &accepted.policy, &accepted.results),
         &folder,
         &accepted.stop,
     )?;

@@ -33,7 +33,7 @@ pub fn shell(global: &Global, args: &Shell, stop: &Interrupt) -> Result<Exit> {
     if global.format != Format::Human {
         return Err(Refusal::new("a shell has no other form").at("--format").hint("leave it out").into());
     }
-    let accepted = accept::accept(&as_run(args), stop)?;
+    let accepted = accept::accept(&as_run(args), &global.results, stop)?;
     let docker = Docker::new(stop, &accepted.trace);
     let engine = accept::engine(&docker, &accepted)?;
     let run = RunId::generate(SystemTime::now())?;

@@ -36,6 +36,9 @@ pub struct Source<'a> {
     /// The evaluation package: where it lies inside the target's folder, nothing of it is taken (the world and the verifier
     /// never enter a sandbox).
     pub package: Option<&'a Utf8Path>,
+    /// Where stored runs are kept: where that lies inside the target's folder, nothing of it is taken either (a target is
+    /// not to read what the verifier said of the last one).
+    pub results: Option<&'a Utf8Path>,
     /// The policy's globs, in order: the last one that fits decides, a leading `!` takes out.
     pub files: &'a [String],
     /// The policy's bounds.
@@ -154,7 +157,14 @@ fn plan(source: &Source<'_>, stop: &Interrupt) -> Result<Plan> {
     let selection = Selection::new(source.files)?;
     let mut listing = listing::list(&root, stop)?;
     if let Some(package) = source.package {
-        leave_out(package, &root, &mut listing)?;
+        let own = "the target's folder is the evaluation package itself, which never enters a sandbox";
+        let hint = "name the agent's own folder with --target, or put the agent into the package's folder target";
+        leave_out(("the evaluation package", package), &root, &mut listing, (own, hint))?;
+    }
+    // A results folder that is not there yet holds nothing.
+    if let Some(results) = source.results.filter(|results| results.is_dir()) {
+        let own = "the target's folder is the results folder itself, which never enters a sandbox";
+        leave_out(("the results folder", results), &root, &mut listing, (own, "name another with --results"))?;
     }
     let scan = scan::scan(&root, &listing, &selection)?;
     refuse_empty(&root, &listing, &scan)?;
@@ -175,22 +185,25 @@ fn plan(source: &Source<'_>, stop: &Interrupt) -> Result<Plan> {
     Ok(Plan { root, listing, scan, warnings })
 }
 
-/// Takes the evaluation package out of the list, where it lies in the target's folder.
-fn leave_out(package: &Utf8Path, root: &Utf8Path, listing: &mut Listing) -> Result<()> {
-    let package = package.canonicalize_utf8().with_context(|| format!("failed to resolve {package}"))?;
-    let Ok(inside) = package.strip_prefix(root) else { return Ok(()) };
+/// Takes a folder that no sandbox may hold out of the list, where it lies in the target's folder; where it is that folder,
+/// that is refused in these words.
+fn leave_out(
+    (what, folder): (&str, &Utf8Path),
+    root: &Utf8Path,
+    listing: &mut Listing,
+    (own, hint): (&str, &str),
+) -> Result<()> {
+    let folder = folder.canonicalize_utf8().with_context(|| format!("failed to resolve {folder}"))?;
+    let Ok(inside) = folder.strip_prefix(root) else { return Ok(()) };
     if inside.as_str().is_empty() {
-        return Err(Refusal::new("the target's folder is the evaluation package itself, which never enters a sandbox")
-            .at(root.as_str())
-            .hint("name the agent's own folder with --target, or put the agent into the package's folder target")
-            .into());
+        return Err(Refusal::new(own).at(root.as_str()).hint(hint).into());
     }
     let below = format!("{inside}/");
     let before = listing.paths.len();
     listing.paths.retain(|listed| !listed.path.starts_with(below.as_bytes()));
     listing.differing.retain(|path| !path.starts_with(below.as_bytes()));
     if listing.paths.len() < before {
-        listing.warnings.push(format!("the evaluation package {inside} lies in the target's folder: left out"));
+        listing.warnings.push(format!("{what} {inside} lies in the target's folder: left out"));
     }
     Ok(())
 }

@@ -30,7 +30,8 @@ fn the_sandboxes_user_reads_the_whole_snapshot_and_recomputes_its_digest() {
     let all = ["**".to_owned()];
     let limits = SnapshotLimits { files: 100, bytes: 1 << 20, file: 1 << 20 };
     let taken =
-        take(&Source { source: &root, package: None, files: &all, limits }, &into, &Interrupt::never()).unwrap();
+        take(&Source { source: &root, package: None, results: None, files: &all, limits }, &into, &Interrupt::never())
+            .unwrap();
     let beside = base.join("beside");
     std::fs::create_dir(&beside).unwrap();
     std::fs::write(beside.join("manifest.json"), taken.manifest_json().unwrap()).unwrap();

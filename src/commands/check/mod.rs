@@ -28,7 +28,7 @@ pub fn check(global: &Global, args: &Check, stop: &Interrupt, out: &mut dyn Writ
     if !matches!(global.format, Format::Human | Format::Json) {
         return Err(super::view::no_form("check", "human or json"));
     }
-    let report = examine(&args.evaluation, stop)?;
+    let report = examine(&args.evaluation, &global.results, stop)?;
     match global.format {
         Format::Json => crate::report::json(&report, out)?,
         _ => human::write(&report, &Look::of(global.color), out)?,
@@ -36,7 +36,7 @@ pub fn check(global: &Global, args: &Check, stop: &Interrupt, out: &mut dyn Writ
     Ok(if report.accepted { Exit::Success } else { Exit::Refused })
 }
 
-fn examine(named: &Evaluation, stop: &Interrupt) -> Result<Report> {
+fn examine(named: &Evaluation, results: &Utf8Path, stop: &Interrupt) -> Result<Report> {
     let policy = policy::load(&named.evaluation, &named.policies)?;
     let trust = Trust::from_flag(named.trust_evaluation_code.as_deref())?;
     let package = evaluation::open(&named.evaluation, &policy)?;
@@ -45,7 +45,7 @@ fn examine(named: &Evaluation, stop: &Interrupt) -> Result<Report> {
     }
     let cases = policy::load_cases(&package.root, &policy)?;
     let target = named.target.clone().unwrap_or_else(|| package.root.join(&policy.target.source));
-    let contents = look_at_target(&target, &package, &policy)?;
+    let contents = look_at_target(&target, &package, &policy, results)?;
     let declared = if trust == Trust::No { None } else { Some(introduce(named, &policy, &package, stop)?) };
     let secrets = secrets(&policy, declared.as_ref(), &package.root)?;
     let env_files = dotenv::find(&[package.root.clone(), target.clone()])?;
@@ -53,7 +53,7 @@ fn examine(named: &Evaluation, stop: &Interrupt) -> Result<Report> {
 }
 
 /// What of the target would reach the sandbox; the Dockerfile must be among it.
-fn look_at_target(target: &Utf8Path, package: &Package, policy: &Policy) -> Result<Contents> {
+fn look_at_target(target: &Utf8Path, package: &Package, policy: &Policy, results: &Utf8Path) -> Result<Contents> {
     if !target.is_dir() {
         return Err(Refusal::new(format!("there is no folder {target} to take the target from"))
             .at("policy.json#/target/source")
@@ -61,7 +61,8 @@ fn look_at_target(target: &Utf8Path, package: &Package, policy: &Policy) -> Resu
             .into());
     }
     let (files, limits) = (&policy.target.files, policy.target.limits);
-    let source = snapshot::Source { source: target, package: Some(&package.root), files, limits };
+    let source =
+        snapshot::Source { source: target, package: Some(&package.root), results: Some(results), files, limits };
     let contents = snapshot::list(&source)?;
     if let ImageSource::Build(rule) = &policy.target.image
         && !contents.files.iter().any(|(path, _)| path == rule.dockerfile.as_bytes())

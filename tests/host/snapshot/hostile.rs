@@ -47,7 +47,13 @@ impl Trap {
         self.fired();
         self.it.take();
         let all = ["**".to_owned()];
-        let source = crashlab::snapshot::Source { source: &self.it.root, package: None, files: &all, limits: WIDE };
+        let source = crashlab::snapshot::Source {
+            source: &self.it.root,
+            package: None,
+            results: None,
+            files: &all,
+            limits: WIDE,
+        };
         crashlab::snapshot::list(&source).unwrap();
         assert!(!self.fired(), "{name} was run by the snapshot");
         // Whatever else it says; with a terminal on standard output, for a pager.

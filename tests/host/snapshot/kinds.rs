@@ -189,7 +189,8 @@ fn a_file_that_changes_while_it_is_copied_is_noticed() {
     let into = camino::Utf8PathBuf::from_path_buf(keep.path().to_owned()).unwrap();
     let laid = into.join("content/big");
     let all = ["**".to_owned()];
-    let source = crashlab::snapshot::Source { source: &it.root, package: None, files: &all, limits: WIDE };
+    let source =
+        crashlab::snapshot::Source { source: &it.root, package: None, results: None, files: &all, limits: WIDE };
     let taken = std::thread::scope(|scope| {
         scope.spawn(|| {
             // As soon as its copy has begun.
@@ -216,7 +217,8 @@ fn an_interruption_ends_it_and_what_was_laid_can_be_removed() {
     let stop = Interrupt::never();
     stop.raise(2);
     let all = ["**".to_owned()];
-    let source = crashlab::snapshot::Source { source: &it.root, package: None, files: &all, limits: WIDE };
+    let source =
+        crashlab::snapshot::Source { source: &it.root, package: None, results: None, files: &all, limits: WIDE };
     let error = crashlab::snapshot::take(&source, &into, &stop).unwrap_err();
     assert!(error.downcast_ref::<crashlab::exit::Refusal>().is_none() && error.to_string().contains("interrupted"));
     std::fs::remove_dir_all(&into).unwrap();

@@ -89,7 +89,11 @@ impl Repository {
         std::fs::set_permissions(keep.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
         let into = Utf8PathBuf::from_path_buf(keep.path().to_owned()).unwrap();
         let files: Vec<String> = globs.iter().map(|glob| (*glob).to_owned()).collect();
-        let snapshot = snapshot::take(&Source { source, package, files: &files, limits }, &into, &Interrupt::never())?;
+        let snapshot = snapshot::take(
+            &Source { source, package, results: None, files: &files, limits },
+            &into,
+            &Interrupt::never(),
+        )?;
         Ok(Taken { snapshot, _keep: keep })
     }
 }

@@ -367,6 +367,28 @@ fn stored_runs_in_the_tree_are_left_out() {
 }
 
 #[test]
+fn a_results_folder_of_any_name_in_the_tree_is_left_out_and_it_cannot_be_the_target() {
+    let it = Repository::new();
+    it.write("a", "x");
+    it.write("out/runs/1/run.json", "{}");
+    it.git(&["add", "--all"]);
+    let all = ["**".to_owned()];
+    let list = |results: &camino::Utf8Path| {
+        let (source, results) = (it.root.as_path(), Some(results));
+        let limits = super::repository::WIDE;
+        crashlab::snapshot::list(&crashlab::snapshot::Source { source, package: None, results, files: &all, limits })
+    };
+    let names = |results: &str| -> Vec<String> {
+        let taken = list(&it.root.join(results)).unwrap().files.into_iter();
+        taken.map(|(path, _)| String::from_utf8(path).unwrap()).collect()
+    };
+    assert_eq!(names("out"), ["a"]);
+    assert_eq!(names("./out/../out"), ["a"]);
+    assert_eq!(names("not-there-yet"), ["a", "out/runs/1/run.json"]);
+    assert!(list(&it.root).unwrap_err().to_string().contains("results folder itself"));
+}
+
+#[test]
 fn a_target_by_a_relative_path_is_the_same() {
     let it = Repository::new();
     it.write("a", "x");
