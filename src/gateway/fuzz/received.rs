@@ -8,6 +8,7 @@ use crate::relay::framing::{Body, Fault, Head, Incoming};
 use serde_json::{Value, json};
 use std::cell::Cell;
 use std::io::{self, Read};
+use std::sync::OnceLock;
 
 /// Bytes that arrive in pieces.
 struct Arriving<'a>(std::vec::IntoIter<&'a [u8]>);
@@ -116,20 +117,32 @@ pub fn mcp(data: &[u8]) {
     }
 }
 
-/// What a user wrote is taken or refused in words; what is taken has no unit or rule left unread.
+/// What a user wrote is taken, or refused in words; what is taken, the published schema takes too, and the gateway can use.
 pub fn policy(data: &[u8]) {
+    static SCHEMAS: OnceLock<[jsonschema::Validator; 2]> = OnceLock::new();
+    let [policies, cases] = SCHEMAS.get_or_init(|| {
+        [crate::policy::schema_text(), crate::policy::case_schema_text()].map(|text| {
+            let schema: Value = serde_json::from_str(text).unwrap();
+            jsonschema::draft202012::new(&schema).unwrap()
+        })
+    });
     match crate::policy::parse(data) {
         Ok(policy) => {
+            let document: Value = serde_json::from_slice(data).unwrap();
+            let errors: Vec<String> = policies.iter_errors(&document).map(|error| error.to_string()).collect();
+            assert!(errors.is_empty(), "only the loader takes it: {errors:?}");
             for rule in policy.gateways.values() {
                 assert!(!rule.routes.is_empty() && !rule.models.is_empty());
-                assert!(
-                    rule.prices.values().all(|price| price.rates.input.is_finite() && price.rates.output.is_finite())
-                );
                 // What the gateway makes of it must be possible, or be refused in words too.
                 let _ = super::super::GatewayPlan::script("g", rule, b"{\"body\": {}}", "replies.jsonl");
             }
         }
         Err(refusal) => assert!(!refusal.to_string().is_empty()),
     }
-    let _ = crate::policy::parse_cases("cases.jsonl", data);
+    if crate::policy::parse_cases("cases.jsonl", data).is_ok() {
+        for line in data.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()) {
+            let case: Value = serde_json::from_slice(line).unwrap();
+            assert!(cases.is_valid(&case), "only the loader takes the case {case}");
+        }
+    }
 }
