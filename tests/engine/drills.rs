@@ -113,6 +113,8 @@ fn faults(ran: &Ran, trial: &str) -> Vec<(String, String, u64)> {
     ran.trial(trial)["faults"].as_array().unwrap().iter().map(one).collect()
 }
 
+type Holds<'a> = &'a dyn Fn(&Value) -> bool;
+
 /// Every kind in one trial, each on a call of its own.
 #[test]
 fn a_target_sees_each_kind_of_fault_and_the_run_keeps_each() {
@@ -156,7 +158,7 @@ fn a_target_sees_each_kind_of_fault_and_the_run_keeps_each() {
     let ran = package.run();
     let trial = "one@drill/1";
     let (seen, record) = (seen(&package, trial), ran.trial(trial));
-    let wanted: [(&str, &dyn Fn(&Value) -> bool); 20] = [
+    let wanted: [(&str, Holds<'_>); 20] = [
         ("status", &|it| {
             it["status"] == 429
                 && it["retry_after"] == "7"
