@@ -24,7 +24,7 @@ test-engine: engine
 	cargo test --quiet --test engine
 
 test-faults: engine
-	CRASHLAB_FAULTS=all cargo test --test engine -- faults --nocapture
+	CRASHLAB_FAULTS=all cargo test --test engine -- docker_faults:: --nocapture
 
 fuzz:
 	scripts/fuzz $(FUZZ_TARGETS)
@@ -34,7 +34,7 @@ lint:
 	rustfmt --edition 2024 --check fuzz/fuzz_targets/*.rs
 	rustfmt --edition 2024 --check src/relay/main.rs
 	cargo clippy --all-targets -- -D warnings
-	! command -v shellcheck >/dev/null || shellcheck .ci/run scripts/engine scripts/test scripts/demo scripts/fuzz scripts/bench/all \
+	! command -v shellcheck >/dev/null || shellcheck .ci/run scripts/engine scripts/test scripts/record-docker scripts/demo scripts/fuzz scripts/bench/all \
 		scripts/examples/*.sh
 
 build:

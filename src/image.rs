@@ -6,8 +6,8 @@
 
 mod layout;
 
-use crate::docker::ImageState;
 use crate::docker::args::BuildSpec;
+use crate::docker::{DockerError, ImageState};
 use crate::ids::ImageId;
 use crate::policy::{BuildNetwork, BuildRule, ImageSource, Pull, Writable};
 use crate::scope::Scope;
@@ -16,10 +16,14 @@ use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// What buildx starts where no image is named.
+pub const DEFAULT_BUILDKIT: &str = "moby/buildkit:buildx-stable-1";
 /// How long a pull may take.
 const PULL: Duration = Duration::from_secs(30 * 60);
 /// How long the builder may take to start: its image may have to be pulled.
 const BUILDER_START: Duration = Duration::from_secs(10 * 60);
+/// How often an image that another run takes away meanwhile is asked for.
+const TRIES: usize = 3;
 /// How much of a failed build is shown.
 const COMPLAINT_LINES: usize = 30;
 
@@ -32,6 +36,8 @@ pub struct TargetImage {
     pub reference: String,
     /// Where it came from.
     pub origin: Origin,
+    /// Its own environment, `NAME=VALUE`.
+    pub env: Vec<String>,
     /// What the user should know.
     pub warnings: Vec<String>,
 }
@@ -58,38 +64,64 @@ pub fn obtain(
     snapshot: &Utf8Path,
     buildkit: Option<&str>,
 ) -> Result<TargetImage> {
-    let image = match source {
-        ImageSource::Reference { reference, pull } => by_reference(scope, reference, *pull)?,
-        ImageSource::Build(rule) => built(scope, rule, snapshot, buildkit)?,
-    };
-    let state = scope.docker().inspect_image(image.id.as_str())?.context("the image is gone again")?;
-    check_volumes(&state, writable)?;
-    Ok(image)
+    match source {
+        ImageSource::Reference { reference, pull } => by_reference(scope, reference, *pull, writable),
+        ImageSource::Build(rule) => built(scope, rule, snapshot, writable, buildkit),
+    }
 }
 
-fn by_reference(scope: &Scope, reference: &str, pull: Pull) -> Result<TargetImage> {
-    let image = |id, origin| TargetImage { id, reference: reference.to_owned(), origin, warnings: Vec::new() };
+/// An image that somebody else may take away at any moment, a run that pulled it above all: it counts once it is held.
+fn by_reference(scope: &Scope, reference: &str, pull: Pull, writable: &[Writable]) -> Result<TargetImage> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let (state, origin) = present_or_pulled(scope, reference, pull)?;
+        check_volumes(&state, writable)?;
+        match scope.hold(&state.id) {
+            Ok(()) => return Ok(image(state, reference, origin, Vec::new())),
+            Err(error) if tries < TRIES && error.downcast_ref().is_some_and(DockerError::is_not_found) => {}
+            Err(error) => return Err(error).with_context(|| format!("failed to hold the image {reference}")),
+        }
+    }
+}
+
+fn present_or_pulled(scope: &Scope, reference: &str, pull: Pull) -> Result<(ImageState, Origin)> {
     if let Some(state) = scope.docker().inspect_image(reference)? {
-        return Ok(image(state.id, Origin::Provided));
+        return Ok((state, Origin::Provided));
     }
     if pull == Pull::Never {
         bail!(
             "the engine has no image {reference}, and the policy says never to pull it\nhint: docker pull {reference}"
         );
     }
-    let id = scope.image(reference, || {
+    let mut state = None;
+    let pulled = scope.image(reference, || {
         scope.docker().pull(reference, PULL)?;
-        Ok(scope.docker().inspect_image(reference)?.context("the engine pulled it and does not have it")?.id)
+        let found = scope.docker().inspect_image(reference)?.context("the engine pulled it and does not have it")?;
+        let id = found.id.clone();
+        state = Some(found);
+        Ok(id)
     });
-    let id = id.map_err(|error| {
+    pulled.map_err(|error| {
         anyhow::anyhow!(
             "failed to pull {reference}: {error:#}\nhint: target.image may name an image that the engine has"
         )
     })?;
-    Ok(image(id, Origin::Pulled))
+    Ok((state.context("the engine pulled it and does not have it")?, Origin::Pulled))
 }
 
-fn built(scope: &Scope, rule: &BuildRule, snapshot: &Utf8Path, buildkit: Option<&str>) -> Result<TargetImage> {
+fn image(state: ImageState, reference: &str, origin: Origin, warnings: Vec<String>) -> TargetImage {
+    let env = state.config.and_then(|config| config.env).unwrap_or_default();
+    TargetImage { id: state.id, reference: reference.to_owned(), origin, env, warnings }
+}
+
+fn built(
+    scope: &Scope,
+    rule: &BuildRule,
+    snapshot: &Utf8Path,
+    writable: &[Writable],
+    buildkit: Option<&str>,
+) -> Result<TargetImage> {
     let network = rule.network == BuildNetwork::Default;
     let mut warnings = Vec::new();
     if network {
@@ -113,12 +145,19 @@ fn built(scope: &Scope, rule: &BuildRule, snapshot: &Utf8Path, buildkit: Option<
         network,
         context: snapshot.as_str().to_owned(),
     };
-    let id = scope.image(&tag, || {
+    let mut state = None;
+    scope.image(&tag, || {
         scope.docker().build(&spec, rule.time).map_err(|error| build_failure(rule, &error))?;
         // The id file holds a config, manifest or index digest, by driver and store: the engine is asked instead.
-        Ok(scope.docker().inspect_image(&tag)?.context("the build ended well and the engine has no image of it")?.id)
+        let found =
+            scope.docker().inspect_image(&tag)?.context("the build ended well and the engine has no image of it")?;
+        let id = found.id.clone();
+        state = Some(found);
+        Ok(id)
     })?;
-    Ok(TargetImage { id, reference: tag, origin: Origin::Built, warnings })
+    let state = state.context("the build ended well and the engine has no image of it")?;
+    check_volumes(&state, writable)?;
+    Ok(image(state, &tag, Origin::Built, warnings))
 }
 
 /// The Dockerfile below the snapshot; without a `syntax` line, which would have BuildKit fetch and run another frontend.

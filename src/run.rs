@@ -62,7 +62,13 @@ pub fn run(global: &Global, args: &Run, stop: &Interrupt, out: &mut dyn Write) -
             store.write_run(earlier.clone())?;
             return Err(error);
         }
-        (Err(error), _) => accepted.trials.iter().map(|it| record::unprovisioned(&it.id, &error, stop)).collect(),
+        (Err(error), _) => {
+            // Standard output says it to a person; beside a document for a program it is said here, once.
+            if global.format != Format::Human {
+                progress.unprovisioned(&error);
+            }
+            accepted.trials.iter().map(|it| record::unprovisioned(&it.id, &error, stop)).collect()
+        }
         (Ok(trials), _) => trials,
     };
     let trials = match &earlier {

@@ -8,6 +8,7 @@ use crate::commands::view::no_form;
 use crate::docker::{Docker, DockerError, Engine, Place};
 use crate::exit::Exit;
 use crate::ids::RunId;
+use crate::image::DEFAULT_BUILDKIT;
 use crate::interrupt::Interrupt;
 use crate::policy::{self, Policy};
 use crate::redact::Redactor;
@@ -25,8 +26,6 @@ use serde_json::json;
 use std::io::Write;
 use std::time::{Duration, SystemTime};
 
-/// What buildx takes where no image is named.
-const DEFAULT_BUILDKIT: &str = "moby/buildkit:buildx-stable-1";
 /// How long a builder may take to start, its image being there.
 const BUILDER_START: Duration = Duration::from_secs(120);
 /// Where a network exists these requirements are others than without one.

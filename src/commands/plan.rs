@@ -100,6 +100,8 @@ fn steps(policy: &Policy, buildkit: Option<&str>) -> Vec<Step> {
             if *pull == Pull::Missing {
                 step("only where it is missing; then it is the run's own", None, args::pull(reference));
             }
+            let hold = args::hold_image(&name("hold"), &labels("hold"), &var("IMAGE"));
+            step("never started: it keeps the image there while the run lasts", Some("HOLD"), hold);
         }
         ImageSource::Build(rule) => build(rule, buildkit, &mut step),
     }
@@ -230,6 +232,9 @@ fn removal(policy: &Policy, networked: bool, step: &mut impl FnMut(&'static str,
     if networked {
         step("at the end, each only while it is what was recorded", None, args::remove_networks(&[&var("RELAYS")]));
         step("", None, args::remove_image(&relay_tag()));
+    }
+    if matches!(policy.target.image, ImageSource::Reference { .. }) {
+        step("the image is let go of", None, args::remove_containers(&[&var("HOLD")]));
     }
     if matches!(policy.target.image, ImageSource::Build(_)) {
         step("while the name still points at the recorded id", None, args::remove_image(&target_tag()));

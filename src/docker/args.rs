@@ -355,6 +355,23 @@ pub fn find_container(name: &str, run: &str) -> Vec<String> {
     words(&["ps", "--all", "--no-trunc", "--quiet", "--filter", &name, "--filter", &label])
 }
 
+/// A container that is never started: while it is there, the engine does not let go of its image.
+pub fn hold_image(name: &str, labels: &BTreeMap<String, String>, image: &str) -> Vec<String> {
+    let mut args = words(&["create", "--pull", "never", "--name", name]);
+    for (label, value) in labels {
+        args.extend(["--label".to_owned(), format!("{label}={value}")]);
+    }
+    args.extend(words(&["--network", "none", "--read-only", "--cap-drop", "ALL", "--log-driver", "none"]));
+    args.extend(words(&["--entrypoint", "hold", "--", image]));
+    args
+}
+
+/// The containers of an image, with the run that made each: to keep the image, for nothing else.
+pub fn list_users(image: &str) -> Vec<String> {
+    let (filter, form) = (format!("ancestor={image}"), format!("{{{{.ID}}}} {{{{.Label \"{RUN_LABEL}\"}}}}"));
+    words(&["ps", "--all", "--no-trunc", "--filter", &filter, "--format", &form])
+}
+
 /// The networks of one unique name and this run's label.
 pub fn find_network(name: &str, run: &str) -> Vec<String> {
     let (name, label) = (format!("name=^{name}$"), format!("label={RUN_LABEL}={run}"));

@@ -62,6 +62,12 @@ impl DockerError {
             .any(|words| complaint.contains(words))
     }
 
+    /// A container, of whoever, is made of the image.
+    pub fn is_image_in_use(&self) -> bool {
+        let DockerError::Refused { verb, complaint, .. } = self else { return false };
+        verb == "docker image rm" && complaint.contains("conflict") && complaint.contains("container")
+    }
+
     /// No engine is behind the endpoint, or it went away during the call: it may be restarting.
     pub fn is_unreachable(&self) -> bool {
         let DockerError::Refused { complaint, .. } = self else { return false };
@@ -115,6 +121,26 @@ impl std::error::Error for DockerError {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_image_that_a_container_is_made_of_is_known_by_the_engines_words() {
+        let conflict = "conflict: unable to remove repository reference \"a:1\" (must force) - container 12 is using its \
+                        referenced image 34";
+        let table = [
+            ("docker image rm", conflict, true),
+            (
+                "docker image rm",
+                "conflict: unable to delete 34 (must be forced) - image is being used by stopped container 12",
+                true,
+            ),
+            ("docker image rm", "Error response from daemon: No such image: a:1", false),
+            ("docker rm", conflict, false),
+        ];
+        for (verb, complaint, used) in table {
+            let error = DockerError::Refused { verb: verb.to_owned(), code: Some(1), complaint: complaint.to_owned() };
+            assert_eq!(error.is_image_in_use(), used, "{verb}: {complaint}");
+        }
+    }
 
     #[test]
     fn a_complaint_says_what_may_still_come_of_a_call() {

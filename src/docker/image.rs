@@ -1,7 +1,7 @@
 //! Images: look, pull, import, save, and take one name away.
 
 use super::{Docker, DockerError, args, lines};
-use crate::ids::ImageId;
+use crate::ids::{ContainerId, ImageId};
 use camino::Utf8Path;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -80,6 +80,34 @@ impl Docker {
     /// A [`DockerError`].
     pub fn save_image(&self, reference: &str, file: &Utf8Path, time: Duration) -> Result<(), DockerError> {
         self.long_call(args::save_image(reference, file.as_str()), time).map(drop)
+    }
+
+    /// Makes a container that is never started: while it is there, the engine does not let go of its image.
+    ///
+    /// # Errors
+    /// A [`DockerError`].
+    pub fn hold_image(
+        &self,
+        name: &str,
+        labels: &BTreeMap<String, String>,
+        image: &ImageId,
+    ) -> Result<ContainerId, DockerError> {
+        let finished = self.call(args::hold_image(name, labels, image.as_str()))?;
+        let id = lines(&finished.stdout).pop().unwrap_or_default();
+        ContainerId::try_from(id).map_err(|error| DockerError::unreadable("docker create", error))
+    }
+
+    /// The containers that are made of an image: the id, and the run that made it, where one did.
+    ///
+    /// # Errors
+    /// A [`DockerError`].
+    pub fn users_of_image(&self, image: &ImageId) -> Result<Vec<(String, Option<String>)>, DockerError> {
+        let finished = self.call(args::list_users(image.as_str()))?;
+        let user = |line: String| match line.split_once(' ') {
+            Some((id, run)) => (id.to_owned(), Some(run.to_owned())),
+            None => (line, None),
+        };
+        Ok(lines(&finished.stdout).into_iter().map(user).collect())
     }
 
     /// Takes one name of an image away; its layers go with the last one. A name that is gone is success.

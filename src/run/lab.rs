@@ -78,7 +78,6 @@ pub fn provision<'a>(
     store.keep_manifest(&snapshot.manifest_json()?)?;
     let image = get_image(scope, accepted, &snapshot, progress)?;
     record::set_image(record, &image);
-    let state = scope.docker().inspect_image(image.id.as_str())?.context("the image is gone again")?;
     let doors = Doors::open(scope, accepted, engine)?;
     store.write_run(record.clone())?;
     Ok(Lab {
@@ -87,7 +86,7 @@ pub fn provision<'a>(
             scope,
             policy: &accepted.policy,
             image: image.id.to_string(),
-            image_env: state.config.and_then(|config| config.env).unwrap_or_default(),
+            image_env: image.env,
             source: snapshot.folder.to_string(),
         },
         store,

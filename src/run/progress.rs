@@ -154,6 +154,11 @@ impl Progress {
         }
     }
 
+    /// Nothing could be tried.
+    pub fn unprovisioned(&self, error: &anyhow::Error) {
+        self.line(&format!("error: {error:#}"));
+    }
+
     /// The run's end could not be written.
     pub fn unstored(&self, error: &anyhow::Error) {
         self.line(&format!("error: the run's record could not be written: {error:#}"));

@@ -211,6 +211,20 @@ impl Scope {
         })
     }
 
+    /// Holds an image for as long as the scope lives, by a container that is never started: a run that pulled it may end
+    /// meanwhile, or a person may remove it, and trials run by its id.
+    ///
+    /// # Errors
+    /// What the engine says: no such image, where it is gone already.
+    pub fn hold(&self, image: &ImageId) -> Result<()> {
+        let (name, labels) = (self.name("hold"), self.labels("hold"));
+        let resource = Resource::intent(Kind::Container, &name, labels.clone());
+        self.create(resource, || {
+            let id = self.docker.hold_image(&name, &labels, image)?;
+            Ok(((), Some(id.to_string())))
+        })
+    }
+
     /// Makes the dedicated builder: its entry, its container, its state volume, each in the journal.
     ///
     /// # Errors

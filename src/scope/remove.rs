@@ -192,12 +192,35 @@ impl Remover<'_> {
                 }
             }
         }
-        self.until(
-            || self.docker.remove_image(&resource.name),
-            || self.docker.inspect_image(&resource.name),
-            |now| now.as_ref().is_none_or(|now| now.id != state.id),
-        )?;
-        Ok(Removal::Gone)
+        let begun = Instant::now();
+        loop {
+            let removed = self.until(
+                || self.docker.remove_image(&resource.name),
+                || self.docker.inspect_image(&resource.name),
+                |now| now.as_ref().is_none_or(|now| now.id != state.id),
+            );
+            let in_use = |error: &anyhow::Error| error.downcast_ref().is_some_and(DockerError::is_image_in_use);
+            match removed {
+                Ok(_) => return Ok(Removal::Gone),
+                Err(error) if !in_use(&error) => return Err(error),
+                Err(error) => match self.docker.users_of_image(&state.id)?.as_slice() {
+                    // Whoever it was has let go of it meanwhile.
+                    [] if begun.elapsed() < self.patience() => std::thread::sleep(PAUSE),
+                    // A container of this very run is still there: the image is owed until it is gone.
+                    users if users.iter().any(|user| self.is_own(user)) => return Err(error),
+                    [(container, run), ..] => {
+                        let whose = run.as_deref().map(|run| format!(" of run {run}")).unwrap_or_default();
+                        return Ok(Removal::Kept(format!("the container {container}{whose} is made of it")));
+                    }
+                    [] => return Err(error),
+                },
+            }
+        }
+    }
+
+    /// Of the containers that are made of an image.
+    fn is_own(&self, (_, run): &(String, Option<String>)) -> bool {
+        run.as_deref() == Some(self.run.as_str())
     }
 
     /// The builder's container by its full id, then its entry, which touches neither container nor volume.

@@ -20,6 +20,8 @@ const GLANCE: Duration = Duration::from_millis(100);
 const START: Duration = Duration::from_secs(120);
 /// How long the engine may take to have a killed container dead, and the client to end.
 const DEATH: Duration = Duration::from_secs(30);
+/// How much of the client's last words is shown, in bytes.
+const LAST_WORDS: usize = 300;
 /// Signals end a process with 128 and their number; the classic ones go to 31.
 const SIGNALS: std::ops::RangeInclusive<i32> = 129..=159;
 
@@ -122,7 +124,7 @@ impl Running {
         }
         let (state, forsaken) = confirmed_dead(docker, &self.id, watch.companion.as_ref())?;
         // The streams end with the container; a client that does not is killed when it is dropped.
-        let _ = self.client.wait(Instant::now() + DEATH, None);
+        let client = self.client.wait(Instant::now() + DEATH, None);
         drop(self.client);
         let captured =
             |reader: JoinHandle<Result<Captured>>| reader.join().ok().context("a stream reader ended early")?;
@@ -134,6 +136,16 @@ impl Running {
                 (&state.state.error).into()
             };
             bail!("the engine did not start the target: {}", words.trim());
+        }
+        if ended == Ended::ByItself {
+            // The client ends with the target's own code. One that ended otherwise lost the engine on the way, and what it
+            // passed on may be a part of the answer only.
+            let code = client.ok().and_then(|status| status.code());
+            anyhow::ensure!(
+                code == Some(state.state.exit_code),
+                "the docker client lost the target's streams: {}",
+                String::from_utf8_lossy(&stderr.kept[stderr.kept.len().saturating_sub(LAST_WORDS)..]).trim()
+            );
         }
         let (stop, diagnostics) = judge(ended, &state);
         let (started, duration) = life(&state);

@@ -12,6 +12,8 @@
 mod attest;
 mod builds;
 mod chain;
+mod daemon;
+mod docker_faults;
 mod doctor;
 mod drills;
 mod evaluation;

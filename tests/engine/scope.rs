@@ -23,11 +23,6 @@ pub fn bare() -> Package {
     }))
 }
 
-/// Runs it until it ends by whatever happens to it; standard output is not looked at.
-fn run_to_its_end(package: &Package) -> Option<i32> {
-    package.command().output().unwrap().status.code()
-}
-
 pub fn clean(package: &Package, args: &[&str]) -> (i32, Value) {
     let output = package.crashlab(&[&["clean", "--format", "json"], args].concat());
     let json = serde_json::from_slice(&output.stdout)
@@ -62,60 +57,6 @@ fn a_whole_run_leaves_nothing_and_asks_for_nothing_global() {
             "{args:?}"
         );
     }
-}
-
-/// What becomes of a run at its k-th docker call.
-const FAULTS: [(&str, &str); 5] = [
-    ("killed before", "if k == @K@: os.kill(os.getppid(), signal.SIGKILL); time.sleep(0.2); return 1"),
-    ("killed after", "if k == @K@: code = real(); os.kill(os.getppid(), signal.SIGKILL); return code"),
-    ("fails", "if k == @K@: sys.stderr.write('Error response from daemon: broken\\n'); return 1"),
-    ("done, then 125", "if k == @K@: real(); sys.stderr.write('broken pipe\\n'); return 125"),
-    ("interrupted", "if k == @K@: os.kill(os.getppid(), signal.SIGINT); return None"),
-];
-
-/// One fault at one call: after `clean`, nothing of the run is left, and foreign objects that look like it are all there.
-fn strike(k: usize, name: &str, rule: &str) -> Result<String, String> {
-    let wrapper = Wrapper::new(&rule.replace("@K@", &k.to_string()));
-    let package = small();
-    let output = package.command().env("PATH", wrapper.path()).stdin(Stdio::null()).output().unwrap();
-    let exit = output.status.code();
-    let Ok(mut runs) = std::fs::read_dir(package.results().join("runs")) else {
-        return Ok(format!("{k:>3}  {name:<15} exit {exit:?}, nothing was stored"));
-    };
-    let Some(folder) = runs.next() else { return Ok(format!("{k:>3}  {name:<15} exit {exit:?}, nothing was stored")) };
-    let run = folder.unwrap().file_name().into_string().unwrap();
-    let (code, cleaned) = clean(&package, &[]);
-    let left = objects_of(&run);
-    let what = wrapper.calls().get(k - 1).map(|call| {
-        call["args"].as_array().unwrap()[..2]
-            .iter()
-            .map(|it| it.as_str().unwrap().to_owned())
-            .collect::<Vec<_>>()
-            .join(" ")
-    });
-    let line = format!("{k:>3}  {name:<15} at docker {}: exit {exit:?}, clean {code}", what.unwrap_or_default());
-    if !left.is_empty() || code != 0 {
-        return Err(format!("{line}; left: {left:?}; {cleaned}\n{}", String::from_utf8_lossy(&output.stderr)));
-    }
-    Ok(line)
-}
-
-#[test]
-fn faults_at_any_docker_call_leave_nothing_after_clean() {
-    let probe = Wrapper::new("return None");
-    assert_eq!(run_to_its_end(&small().env("PATH", &probe.path())), Some(0));
-    let calls = probe.calls().len();
-    let all = std::env::var("CRASHLAB_FAULTS").is_ok_and(|value| value == "all");
-    let mut table = Vec::new();
-    for (nth, (name, rule)) in FAULTS.iter().enumerate() {
-        // A sample in the everyday suite: another call for each fault each time the list of calls changes.
-        let chosen: Vec<usize> = if all { (1..=calls).collect() } else { vec![8 + nth * 3, calls / 2 + nth * 4] };
-        table.extend(chosen.into_iter().map(|k| strike(k.min(calls), name, rule)));
-    }
-    let told: Vec<String> = table.iter().map(|row| row.clone().unwrap_or_else(|error| error)).collect();
-    println!("{}", told.join("\n"));
-    let failures: Vec<_> = table.into_iter().filter_map(Result::err).collect();
-    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 #[test]

@@ -59,16 +59,23 @@ fn a_second_interruption_shortens_the_waits_and_lists_what_is_left_with_the_comm
     assert_eq!(objects_of(ran.run()), [""; 0]);
 }
 
+/// Its run with another form of standard output.
+fn in_format(package: &Package, format: &str) -> Command {
+    let planned = package.command();
+    let mut command = Command::new(planned.get_program());
+    for arg in planned.get_args() {
+        command.arg(if arg == "json" { format.as_ref() } else { arg });
+    }
+    let set = planned.get_envs().filter_map(|(name, value)| Some((name, value?)));
+    command.envs(set).stdin(Stdio::null());
+    command
+}
+
 #[test]
 fn closed_standard_streams_end_neither_the_run_nor_its_clean_up() {
     for format in ["json", "jsonl", "human"] {
         let package = bare();
-        let command = package.command();
-        let mut quiet = Command::new(command.get_program());
-        for arg in command.get_args() {
-            quiet.arg(if arg == "json" { format.as_ref() } else { arg });
-        }
-        let mut child = quiet.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = in_format(&package, format).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         drop((child.stdout.take(), child.stderr.take()));
         assert_eq!(child.wait().unwrap().code(), Some(0), "{format}");
         assert_eq!(objects_of(&package.run_id()), [""; 0]);
@@ -305,5 +312,52 @@ fn an_interruption_before_anything_is_made_has_its_own_exit_too() {
         let wrapper = Wrapper::new(&format!("if k == {k}: os.kill(os.getppid(), signal.SIGINT); time.sleep(0.5)"));
         let output = package.command().env("PATH", wrapper.path()).output().unwrap();
         assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+fn a_failed_build_says_its_cause_once_whatever_the_number_of_trials() {
+    let package = small()
+        .file("pkg/target/Dockerfile", "FROM base\nRUN [\"/bin/busybox\", \"false\"]\n")
+        .args(&["--repeat", "5"]);
+    let output = in_format(&package, "human").output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(3), "{out}\n{err}");
+    let all = format!("{out}{err}");
+    assert_eq!(all.matches("the build failed: ").count(), 1, "{all}");
+    assert!(out.contains("did not complete successfully") && out.contains("hint: builds have no network"), "{out}");
+    assert!(out.contains("4 more trials for the same reason"), "{out}");
+}
+
+#[test]
+fn a_builder_whose_image_cannot_be_had_is_told_with_the_flag_that_names_another() {
+    let package = small().args(&["--buildkit-image", "127.0.0.1:9/no-such-buildkit:1"]);
+    let ran = package.run();
+    assert_eq!(ran.exit, 3, "{}", ran.stderr);
+    let told = "failed to start the dedicated builder";
+    assert!(
+        ran.stderr.contains(told) && ran.stderr.contains("hint: ") && ran.stderr.contains("--buildkit-image"),
+        "{}",
+        ran.stderr
+    );
+    assert_eq!(objects_of(ran.run()), [""; 0]);
+}
+
+#[test]
+fn runs_in_two_folders_at_once_each_clean_up_their_own() {
+    let packages = [bare().args(&["--repeat", "2"]), bare().args(&["--repeat", "2"])];
+    let children = packages.each_ref().map(start);
+    let runs = children.map(|child| Ran::new(child.wait_with_output().unwrap()));
+    for ran in &runs {
+        assert_eq!((ran.exit, &ran.json["cleanup"]["failures"]), (0, &json!([])), "{}", ran.stderr);
+        assert_eq!(objects_of(ran.run()), [""; 0]);
+        let removed = ran.json["cleanup"]["removed"].to_string();
+        let own = std::fs::read_to_string(
+            packages[usize::from(ran.run() == runs[1].run())].run_folder().join("journal.jsonl"),
+        )
+        .unwrap();
+        for it in ran.json["cleanup"]["removed"].as_array().unwrap() {
+            assert!(own.contains(it["id"].as_str().unwrap()), "{it} is not of its journal: {removed}");
+        }
     }
 }

@@ -270,6 +270,7 @@ impl Wrapper {
         let text = WRAPPER
             .replace("@REAL@", real.trim())
             .replace("@FOLDER@", folder.path().to_str().unwrap())
+            .replace("@RECORD@", &std::env::var("CRASHLAB_DOCKER_RECORD").unwrap_or_default())
             .replace("@RULE@", &body);
         let path = folder.path().join("docker");
         std::fs::write(&path, text).unwrap();
@@ -297,7 +298,7 @@ impl Wrapper {
 const WRAPPER: &str = r#"#!/usr/bin/python3
 import fcntl, json, os, signal, subprocess, sys, time
 
-REAL, FOLDER = "@REAL@", "@FOLDER@"
+REAL, FOLDER, RECORD = "@REAL@", "@FOLDER@", "@RECORD@"
 
 
 def rule(k, args, real):
@@ -314,6 +315,10 @@ with open(os.path.join(FOLDER, "calls"), "a+") as calls:
     calls.seek(0)
     k = sum(1 for _ in calls) + 1
     calls.write(json.dumps({"args": sys.argv[1:], "env": dict(os.environ)}) + "\n")
+if RECORD:
+    # The record of the whole suite (scripts/record-docker) takes this program for a part of the test.
+    with open(RECORD, "a") as record:
+        record.write("\x1f".join(sys.argv[1:]).replace("\n", " ") + "\n")
 code = rule(k, sys.argv[1:], real)
 if code is None:
     os.execv(REAL, [REAL, *sys.argv[1:]])

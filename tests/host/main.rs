@@ -9,6 +9,7 @@
 )]
 
 mod check;
+mod docker_record;
 mod doctor;
 mod drills;
 mod evaluation;

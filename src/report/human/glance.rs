@@ -164,17 +164,33 @@ fn trials(record: &RunRecord, look: &Look, out: &mut dyn Write) -> Result<()> {
     let wanted = |trial: &&TrialRecord| all || matches!(trial.outcome, Outcome::Failed | Outcome::Uncertain);
     let shown: Vec<&TrialRecord> = record.trials.iter().filter(wanted).collect();
     let widest = shown.iter().take(MOST).map(|trial| width(&safe(&trial.trial))).max().unwrap_or(0);
+    let mut unsaid = 0;
     for (index, trial) in shown.iter().take(MOST).enumerate() {
         // A run that could not be provisioned would say the same of each trial.
         let before = index.checked_sub(1).and_then(|index| shown.get(index));
         let as_before = before.is_some_and(|before| before.diagnostics == trial.diagnostics);
+        if as_before && never_began(trial) {
+            unsaid += 1;
+            continue;
+        }
+        write_lines(&more_of_the_same(std::mem::take(&mut unsaid)), out)?;
         write_lines(&trial_lines(trial, as_before, widest, look), out)?;
     }
+    write_lines(&more_of_the_same(unsaid), out)?;
     if shown.len() > MOST {
         let more = plural((shown.len() - MOST) as u64, "more trial");
         writeln!(out, "… {more} that did not pass: --format json has them all").context("failed to write")?;
     }
     if shown.is_empty() { Ok(()) } else { writeln!(out).context("failed to write") }
+}
+
+/// Provisioning failed before it.
+fn never_began(trial: &TrialRecord) -> bool {
+    trial.outcome == Outcome::Uncertain && trial.started.is_none() && trial.stop.is_none()
+}
+
+fn more_of_the_same(trials: u64) -> Vec<String> {
+    if trials == 0 { Vec::new() } else { vec![format!("… {} for the same reason", plural(trials, "more trial"))] }
 }
 
 fn trial_lines(trial: &TrialRecord, as_before: bool, widest: usize, look: &Look) -> Vec<String> {
