@@ -23,6 +23,7 @@ mod isolation;
 mod limits;
 mod mcp;
 mod network;
+mod outputs;
 mod plan;
 mod pull;
 mod readme;

@@ -145,6 +145,8 @@ fn a_removal_that_the_engine_refuses_is_told_and_turns_0_into_4() {
     );
     let output = package.crashlab(&["list"]);
     assert!(output.status.success());
+    let (exit, told) = clean(&package, &[]);
+    assert_eq!(exit, 4, "{told}");
     let real = std::env::var("PATH").unwrap();
     let package = package.env("PATH", &real);
     assert_eq!(clean(&package, &[]).0, 0);
