@@ -9,7 +9,7 @@ PREFIX ?= /usr/local
 BINARY ?= target/release/crashlab
 SHARE ?= target/share
 
-.PHONY: demo test test-host test-engine test-faults lint build release share install deb pictures bench engine fuzz
+.PHONY: demo test test-host test-engine test-second-engine test-faults lint build release share install deb pictures bench engine fuzz
 
 demo: engine build
 	scripts/demo
@@ -23,6 +23,10 @@ test-host:
 test-engine: engine
 	cargo test --quiet --test engine
 
+# The sandbox's tests once more on Debian 13's engine, nested in a container of this one, with crun as a runtime; as root.
+test-second-engine: engine
+	scripts/second-engine
+
 test-faults: engine
 	CRASHLAB_FAULTS=all cargo test --test engine -- docker_faults:: --nocapture
 
@@ -34,7 +38,7 @@ lint:
 	rustfmt --edition 2024 --check fuzz/fuzz_targets/*.rs
 	rustfmt --edition 2024 --check src/relay/main.rs
 	cargo clippy --all-targets -- -D warnings
-	! command -v shellcheck >/dev/null || shellcheck .ci/run scripts/engine scripts/test scripts/record-docker scripts/demo scripts/fuzz scripts/bench/all \
+	! command -v shellcheck >/dev/null || shellcheck .ci/run scripts/engine scripts/second-engine scripts/test scripts/record-docker scripts/demo scripts/fuzz scripts/bench/all \
 		scripts/examples/*.sh
 
 build:

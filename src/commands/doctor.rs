@@ -69,21 +69,7 @@ pub fn doctor(global: &Global, args: &Doctor, stop: &Interrupt, out: &mut dyn Wr
 fn no_engine(docker: &Docker, error: &DockerError) -> Finding {
     let text = error.to_string();
     let place = docker.endpoint().map(|endpoint| format!(" at {} (context {})", endpoint.address, endpoint.context));
-    let says = |words: &str| text.to_ascii_lowercase().contains(words);
-    let hint = match error {
-        DockerError::NoAnswer { .. } if error.is_out_of_time() => {
-            "the engine does not answer in time: look at it, or choose another one (docker context ls)"
-        }
-        DockerError::NoAnswer { .. } => "install Docker's client, and have it on PATH",
-        _ if says("permission denied") => {
-            "this user may not use the socket: be a member of its group (usermod -aG docker USER), and log in again"
-        }
-        _ if says("tls") || says("certificate") => {
-            "see DOCKER_TLS_VERIFY and DOCKER_CERT_PATH, or the context's certificates"
-        }
-        _ => "start it (systemctl start docker), or choose another one: docker context ls, DOCKER_HOST",
-    };
-    Finding::shortfall("engine", format!("no engine answers{}: {text}", place.unwrap_or_default()), hint)
+    Finding::shortfall("engine", format!("no engine answers{}: {text}", place.unwrap_or_default()), error.advice())
 }
 
 /// What the engine says of itself.

@@ -91,6 +91,24 @@ impl DockerError {
         complaint.contains("overlaps with other one") || complaint.contains("non-overlapping IPv4 address pool")
     }
 
+    /// What to do where no engine answered at all.
+    pub fn advice(&self) -> &'static str {
+        let says = |words: &str| self.to_string().to_ascii_lowercase().contains(words);
+        match self {
+            DockerError::NoAnswer { .. } if self.is_out_of_time() => {
+                "the engine does not answer in time: look at it, or choose another one (docker context ls)"
+            }
+            DockerError::NoAnswer { .. } => "install Docker's client, and have it on PATH",
+            _ if says("permission denied") => {
+                "this user may not use the socket: be a member of its group (usermod -aG docker USER), and log in again"
+            }
+            _ if says("tls") || says("certificate") => {
+                "see DOCKER_TLS_VERIFY and DOCKER_CERT_PATH, or the context's certificates"
+            }
+            _ => "start it (systemctl start docker), or choose another one: docker context ls, DOCKER_HOST",
+        }
+    }
+
     /// The client gave up because the command was interrupted.
     pub fn is_stopped(&self) -> bool {
         matches!(self, DockerError::NoAnswer { error: ProcessError::Stopped { .. }, .. })

@@ -306,7 +306,5 @@ fn no_engine(docker: &Docker, error: &crate::docker::DockerError) -> anyhow::Err
         Ok(endpoint) => format!("no Docker engine answers at {} (context {})", endpoint.address, endpoint.context),
         Err(_) => "no Docker engine answers".to_owned(),
     };
-    anyhow::anyhow!(
-        "{place}: {error}\nhint: start it (systemctl start docker), or choose another one (docker context ls)"
-    )
+    anyhow::anyhow!("{place}: {error}\nhint: {}", error.advice())
 }

@@ -429,7 +429,14 @@ fn the_runtime_of_the_policy_is_the_one_that_is_seen() {
     for runtime in known {
         let package = Package::new("print('{\"ok\": true}')");
         let ran = package.policy(json!({"sandbox": {"runtime": runtime}, "operations": {"refund": {}}})).run();
-        assert_eq!(ran.exit, 0, "{runtime}: {}\n{}", ran.json, ran.stderr);
+        // A runtime that does less than was asked for (crun with version 1 control groups shows the host's, and a writable
+        // place with them) is named with what it lacks, and nothing runs in it.
+        let (trial, shortfalls) = (ran.trial("one/1"), ran.json["sandbox"]["shortfalls"].as_array().unwrap());
+        if ran.exit == 3 && runtime != "runc" && !shortfalls.is_empty() {
+            assert_eq!((&trial["reason"], &trial["stop"]), (&json!("sandbox_unproven"), &json!(null)), "{trial}");
+        } else {
+            assert_eq!((ran.exit, shortfalls.len()), (0, 0), "{runtime}: {}\n{}", ran.json, ran.stderr);
+        }
         let attested = &ran.json["sandbox"]["attested"];
         assert_eq!((&attested["runtime"], &attested["kernel"]), (&json!(runtime), &json!(kernel.trim())));
     }

@@ -28,6 +28,12 @@ fn with(mut canned: Canned, key: &str, value: Value) -> Canned {
 
 /// Runs the doctor with this engine; the stand-in fails every command that would make something.
 fn doctor(canned: &Canned) -> (i32, Value, String) {
+    let folder = stand_in(canned);
+    ask(&format!("{}:/usr/bin:/bin", folder.path().display()), folder.path())
+}
+
+/// A folder with a `docker` that answers so.
+fn stand_in(canned: &Canned) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let context = json!({"Name": canned.context, "Endpoints": {"docker": {"Host": canned.host}}});
     let version = json!({"Server": {"Version": "27.3.1", "ApiVersion": "1.47"}});
@@ -41,7 +47,7 @@ fn doctor(canned: &Canned) -> (i32, Value, String) {
     let path = folder.path().join("docker");
     std::fs::write(&path, script).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-    ask(&format!("{}:/usr/bin:/bin", folder.path().display()), folder.path())
+    folder
 }
 
 fn ask(path: &str, folder: &std::path::Path) -> (i32, Value, String) {
@@ -124,4 +130,52 @@ fn what_the_engine_says_that_it_cannot_do_is_a_shortfall() {
     let warnings = report["findings"].as_array().unwrap().iter().filter(|finding| finding["name"] == "engine_warning");
     let statuses: Vec<&str> = warnings.map(|finding| finding["status"].as_str().unwrap()).collect();
     assert_eq!(statuses, ["shortfall", "note"]);
+}
+
+/// G6: a run says which endpoint was used, why it fails and what to do, before anything is made.
+#[test]
+fn a_run_refuses_an_engine_that_it_cannot_use_before_anything_is_made() {
+    let refused = |words| Canned { host: "unix:///x.sock", context: "mine", refusal: Some(words), ..plain() };
+    let table = [
+        (
+            Canned { host: "tcp://build.example:2376", context: "far", ..plain() },
+            ["tcp://build.example:2376 (context far) is not this machine's", "docker context use default"],
+        ),
+        (refused("permission denied while trying to connect"), ["at unix:///x.sock (context mine)", "usermod"]),
+        (
+            refused("Cannot connect to the Docker daemon"),
+            ["at unix:///x.sock (context mine)", "systemctl start docker"],
+        ),
+    ];
+    for (canned, words) in table {
+        let folder = stand_in(&canned);
+        told(folder.path(), &format!("{}:/usr/bin:/bin", folder.path().display()), words);
+    }
+    // No client at all: the programs that a run needs beside it are there.
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["python3", "git"] {
+        std::os::unix::fs::symlink(format!("/usr/bin/{name}"), folder.path().join(name)).unwrap();
+    }
+    told(folder.path(), folder.path().to_str().unwrap(), ["no Docker engine answers", "install Docker's client"]);
+}
+
+fn told(folder: &std::path::Path, path: &str, words: [&str; 2]) {
+    let crashlab = || Command::new(env!("CARGO_BIN_EXE_crashlab"));
+    let package = folder.join("package");
+    crashlab().arg("init").arg(&package).assert().success();
+    let mut run = crashlab();
+    run.arg("--results").arg(folder.join("results")).arg("run").arg(&package);
+    let output = run
+        .args(["--trust-evaluation-code", "--format", "json"])
+        .env("PATH", path)
+        .env_remove("DOCKER_HOST")
+        .output()
+        .unwrap();
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    assert_eq!((output.status.code(), &json["exit"]), (Some(3), &json!(3)), "{json}");
+    for words in words {
+        assert!(json.to_string().contains(words), "no {words:?}: {json}");
+    }
+    assert!(!folder.join("made").exists(), "something was asked of that engine");
+    assert!(!folder.join("results").exists(), "something is stored");
 }
