@@ -188,6 +188,20 @@ def _():
     return gemini.models.count_tokens(model="gemini-2.5-flash", contents="hi").total_tokens
 
 
+@call("gemini async stream")
+def _():
+    async def main():
+        stream = await gemini.aio.models.generate_content_stream(model="gemini-2.5-flash", contents="hi")
+        return "".join([chunk.text or "" async for chunk in stream])
+    return asyncio.run(main())
+
+
+@call("gemini file")
+def _():
+    part = genai.types.Part.from_uri(file_uri="https://example.com/a.png", mime_type="image/png")
+    return gemini.models.generate_content(model="gemini-2.5-flash", contents=[part, "hi"])
+
+
 @call("gemini search")
 def _():
     return gemini.models.generate_content(model="gemini-2.5-flash", contents="hi", config={"tools": [{"google_search": {}}]})
@@ -201,6 +215,18 @@ def _():
     return azure.chat.completions.create(model="my-deployment", messages=USER).choices[0].message.content
 
 
+@call("azure stream")
+def _():
+    stream = azure.chat.completions.create(model="my-deployment", messages=USER, stream=True)
+    return "".join(chunk.choices[0].delta.content or "" for chunk in stream)
+
+
+@call("azure response")
+def _():
+    plain = openai.OpenAI(api_key=os.environ["AZURE_OPENAI_API_KEY"], base_url=os.environ["AZURE_OPENAI_ENDPOINT"] + "/openai/v1")
+    return plain.responses.create(model="my-deployment", input="hi").output_text
+
+
 @call("azure other deployment")
 def _():
     return azure.chat.completions.create(model="another", messages=USER)
@@ -212,6 +238,18 @@ router = openai.OpenAI(api_key=os.environ["OPENROUTER_API_KEY"], base_url=os.env
 @call("openrouter chat")
 def _():
     return router.chat.completions.create(model="openai/gpt-5", messages=USER).choices[0].message.content
+
+
+@call("openrouter stream")
+def _():
+    # Usage comes with every stream here, and the target sees it.
+    stream = router.chat.completions.create(model="openai/gpt-5", messages=USER, stream=True, extra_body={"usage": {"include": True}})
+    return "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices)
+
+
+@call("openrouter web plugin")
+def _():
+    return router.chat.completions.create(model="openai/gpt-5", messages=USER, extra_body={"plugins": [{"id": "web"}]})
 
 
 @call("openrouter online")
