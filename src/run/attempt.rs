@@ -164,7 +164,7 @@ fn play(
     if let Some(way) = &way {
         folder.redact_with(way.admission.redactor());
     }
-    let exited = run_target(lab, planned, folder, objects, story, way.as_ref(), permit, halted);
+    let exited = run_target(lab, (planned, folder), objects, story, way.as_ref(), permit, halted);
     let operations = revoke(way, story);
     let Some(exited) = exited else {
         return folder.write_worlds(&before, None);
@@ -281,8 +281,7 @@ fn known(count: Option<u64>, requests: u64) -> Option<u64> {
 #[expect(clippy::too_many_arguments, reason = "each is one step of the attempt, used once")]
 fn run_target(
     lab: &Lab<'_>,
-    planned: &Planned,
-    folder: &TrialFolder,
+    (planned, folder): (&Planned, &TrialFolder),
     objects: &mut Objects,
     story: &mut Story,
     way: Option<&Way>,
