@@ -278,7 +278,6 @@ fn known(count: Option<u64>, requests: u64) -> Option<u64> {
 }
 
 /// Prepares the sandbox, waits for a slot, runs the target to its confirmed end. None where it never ran.
-#[expect(clippy::too_many_arguments, reason = "each is one step of the attempt, used once")]
 fn run_target(
     lab: &Lab<'_>,
     (planned, folder): (&Planned, &TrialFolder),
