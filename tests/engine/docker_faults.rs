@@ -5,6 +5,8 @@
 //! `CRASHLAB_FAULTS=all` (`make test-faults`) strikes at every call, `CRASHLAB_FAULTS=10-20` at some; else it is a sample. Cells are independent: several
 //! run at once, those that hang beside those that work.
 
+#![allow(clippy::print_stdout, reason = "the table of outcomes is what this test shows")]
+
 use crate::scope::{clean, small};
 use crate::support::{BUSYBOX, Package, Wrapper, docker, objects_of};
 use serde_json::{Value, json};
