@@ -77,7 +77,7 @@ fn configured_commands_are_not_run() {
                 std::fs::copy(&trap.script, trap.it.outside.join("hooks/post-index-change")).unwrap();
                 trap.config("core.hooksPath", trap.it.outside.join("hooks").as_str());
             },
-            &["status"],
+            &["add", "."],
         ),
         (
             "a hook",
