@@ -321,7 +321,9 @@ fn download(mut gateway: &TcpStream, mut client: &TcpStream) -> Came {
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset && came == Came::Nothing => return Came::Reset,
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset && came == Came::Nothing => {
+                return Came::Reset;
+            }
             Err(_) => return came,
         }
     }
