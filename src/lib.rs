@@ -9,6 +9,7 @@ pub mod ids;
 pub mod interrupt;
 pub mod json;
 pub mod secret;
+pub mod totals;
 
 pub mod process;
 pub mod trace;

@@ -8,6 +8,7 @@ use super::price;
 use super::trial::ProviderDoor;
 use crate::redact::Redactor;
 use crate::relay::framing::Head;
+use crate::totals::Totals;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -40,25 +41,6 @@ impl Lines {
             self.failed.get_or_insert_with(|| format!("failed to write {}: {error}", self.name));
         }
     }
-}
-
-/// Requests, tokens and money. A sum is over what is known; `unknown` says how many calls it lacks.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Totals {
-    /// Forwarded requests.
-    pub requests: u64,
-    /// Requests that policy refused.
-    pub refused: u64,
-    /// Of the calls whose usage is known, cached ones included; none where no call's is.
-    pub input_tokens: Option<u64>,
-    /// Of the input tokens.
-    pub cached_input_tokens: Option<u64>,
-    /// Reasoning included.
-    pub output_tokens: Option<u64>,
-    /// USD; none where no call's cost is known.
-    pub cost_usd: Option<f64>,
-    /// Calls whose usage or cost is not known.
-    pub unknown: u64,
 }
 
 /// A provider failure that no success on the same route followed (G9).

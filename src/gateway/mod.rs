@@ -35,7 +35,7 @@ mod usage;
 mod watch;
 
 pub use budget::Purse;
-pub use evidence::{ProviderFailure, Totals};
+pub use evidence::ProviderFailure;
 pub use exchange::{Admitted, Answer, Asked, Denied, End, Failure, Life, Passed, Pieces, Usage};
 pub use guard::PeerRule;
 pub use operations::{Called, Implemented, Operation, OperationSet, Operations, OperationsPlan, Response, Via, World};
@@ -48,6 +48,7 @@ use crate::interrupt::Interrupt;
 use crate::policy::{Auth, Binding};
 use crate::redact::Redactor;
 use crate::secret::HostSecret;
+use crate::totals::Totals;
 use anyhow::{Context as _, Result};
 use evidence::{Evidence, Lines};
 use guard::Shared;

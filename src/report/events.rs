@@ -3,7 +3,8 @@
 
 use crate::ids::RunId;
 use crate::report::pipe;
-use crate::results::record::{Cleanup, RunOutcome, RunRecord, TrialRecord, Usage, timestamp};
+use crate::results::record::{Cleanup, RunOutcome, RunRecord, TrialRecord, timestamp};
+use crate::totals::Totals;
 use crate::verdict::Counts;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
@@ -58,7 +59,7 @@ pub enum Event<'a> {
         /// All trials together.
         counts: &'a Counts,
         /// All trials together.
-        usage: &'a Usage,
+        usage: &'a Totals,
         /// What became of the scope's resources.
         cleanup: &'a Cleanup,
     },

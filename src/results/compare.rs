@@ -4,6 +4,7 @@
 use crate::ids::{CaseId, Digest, RunId};
 use crate::results::record::{CaseRecord, RunOutcome, RunRecord, TrialRecord, Usage};
 use crate::results::statistics::{fisher, holm, mcnemar, pass_all, pass_any, percentile};
+use crate::totals::Totals;
 use crate::verdict::{Counts, Outcome};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
@@ -54,7 +55,7 @@ pub struct Side {
     /// All its trials.
     pub counts: Counts,
     /// All its trials.
-    pub usage: Usage,
+    pub usage: Totals,
     /// Of its measured trials.
     pub time: Time,
 }
@@ -141,7 +142,7 @@ pub struct CaseSide {
     /// Of its measured trials.
     pub time: Time,
     /// All its trials.
-    pub usage: Usage,
+    pub usage: Totals,
 }
 
 /// The chance that any, and that all, of `k` trials pass.
@@ -327,7 +328,7 @@ fn case_side(record: &CaseRecord, trials: &[&TrialRecord]) -> CaseSide {
         record: record.clone(),
         passes: passes.collect(),
         time: time(trials.iter().copied()),
-        usage: Usage::sum(trials.iter().map(|trial| &trial.usage)),
+        usage: Totals::sum(trials.iter().map(|trial| &trial.usage)),
     }
 }
 

@@ -5,6 +5,7 @@
 pub use crate::evaluation::LockRecord;
 use crate::ids::{CaseId, Digest, RunId, TrialId};
 use crate::results::statistics::wilson;
+use crate::totals::Totals;
 use crate::verdict::{Check, Counts, Outcome, Reason, Stop};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -67,7 +68,7 @@ pub struct RunRecord {
     /// In case, then drill, then repetition order.
     pub trials: Vec<TrialRecord>,
     /// All trials together.
-    pub usage: Usage,
+    pub usage: Totals,
     /// Where secrets were taken out.
     pub redactions: Vec<Redaction>,
     /// What became of the scope's resources.
@@ -353,7 +354,7 @@ pub struct TrialRecord {
     /// Bounded words on what went wrong beside the checks.
     pub diagnostics: Vec<String>,
     /// What it cost.
-    pub usage: Usage,
+    pub usage: Totals,
 }
 
 impl TrialRecord {
@@ -373,7 +374,7 @@ impl TrialRecord {
             duration_ms: None,
             faults: Vec::new(),
             diagnostics: Vec::new(),
-            usage: Usage::default(),
+            usage: Totals::default(),
         }
     }
 
@@ -394,73 +395,6 @@ pub struct FaultRecord {
     pub route: Option<String>,
     /// Which call, from 1.
     pub call: u64,
-}
-
-/// Requests, tokens and money of a trial, or of all. A sum is over what is known; `unknown` says how many calls it lacks.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Usage {
-    /// Forwarded requests.
-    pub requests: u64,
-    /// Requests that policy refused.
-    pub refused: u64,
-    /// Cached ones included.
-    pub input_tokens: Option<u64>,
-    /// Of the input tokens.
-    pub cached_input_tokens: Option<u64>,
-    /// Reasoning included.
-    pub output_tokens: Option<u64>,
-    /// USD.
-    pub cost_usd: Option<f64>,
-    /// Calls whose usage or cost is not known.
-    pub unknown: u64,
-}
-
-impl Default for Usage {
-    /// No request: nothing was used, which is known.
-    fn default() -> Self {
-        let none = Some(0);
-        Self {
-            requests: 0,
-            refused: 0,
-            input_tokens: none,
-            cached_input_tokens: none,
-            output_tokens: none,
-            cost_usd: Some(0.0),
-            unknown: 0,
-        }
-    }
-}
-
-impl Usage {
-    /// Both together.
-    #[must_use]
-    pub fn plus(&self, other: &Self) -> Self {
-        let weights = (self.requests, other.requests);
-        Self {
-            requests: self.requests.saturating_add(other.requests),
-            refused: self.refused.saturating_add(other.refused),
-            input_tokens: sum(self.input_tokens, other.input_tokens, weights, u64::saturating_add),
-            cached_input_tokens: sum(self.cached_input_tokens, other.cached_input_tokens, weights, u64::saturating_add),
-            output_tokens: sum(self.output_tokens, other.output_tokens, weights, u64::saturating_add),
-            cost_usd: sum(self.cost_usd, other.cost_usd, weights, |a, b| a + b),
-            unknown: self.unknown.saturating_add(other.unknown),
-        }
-    }
-
-    /// All together.
-    pub fn sum<'a>(all: impl IntoIterator<Item = &'a Self>) -> Self {
-        all.into_iter().fold(Self::default(), |sum, usage| sum.plus(usage))
-    }
-}
-
-/// A side that made no request has nothing to say: its 0 does not turn an unknown into a known 0.
-fn sum<T>(a: Option<T>, b: Option<T>, requests: (u64, u64), add: impl Fn(T, T) -> T) -> Option<T> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(add(a, b)),
-        (Some(a), None) => (requests.0 > 0).then_some(a),
-        (None, Some(b)) => (requests.1 > 0).then_some(b),
-        (None, None) => None,
-    }
 }
 
 /// A place where a secret was taken out.
@@ -512,7 +446,7 @@ impl RunRecord {
     pub fn set_trials(&mut self, trials: Vec<TrialRecord>) {
         self.counts = Counts::of(trials.iter().map(|trial| trial.outcome));
         self.cases = CaseRecord::of(&trials);
-        self.usage = Usage::sum(trials.iter().map(|trial| &trial.usage));
+        self.usage = Totals::sum(trials.iter().map(|trial| &trial.usage));
         self.trials = trials;
     }
 }
@@ -520,29 +454,6 @@ impl RunRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn usage(requests: u64, tokens: Option<u64>, cost: Option<f64>, unknown: u64) -> Usage {
-        let cached = tokens.map(|_| 0);
-        Usage {
-            requests,
-            refused: 0,
-            input_tokens: tokens,
-            cached_input_tokens: cached,
-            output_tokens: tokens,
-            cost_usd: cost,
-            unknown,
-        }
-    }
-
-    #[test]
-    fn an_unknown_amount_never_becomes_0() {
-        let unknown = usage(2, None, None, 2);
-        let sum = Usage::sum([&Usage::default(), &unknown, &Usage::default()]);
-        assert_eq!(sum, unknown);
-        let some = Usage::sum([&unknown, &usage(1, Some(7), Some(0.5), 0)]);
-        assert_eq!((some.input_tokens, some.cost_usd, some.unknown), (Some(7), Some(0.5), 2));
-        assert_eq!(Usage::sum([]).cost_usd, Some(0.0));
-    }
 
     #[test]
     fn a_case_without_a_measured_trial_has_no_rate() {

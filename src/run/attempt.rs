@@ -9,8 +9,9 @@ use crate::docker::args::{Attachment, ContainerSpec};
 use crate::drills::Injected;
 use crate::evaluation::protocol::OperationSeen;
 use crate::evaluation::{self, EvaluationError, Host, Launch, VerifyInput};
-use crate::results::record::{FaultRecord, TrialRecord, Usage, timestamp};
+use crate::results::record::{FaultRecord, TrialRecord, timestamp};
 use crate::results::store::{TrialFile, TrialFolder, TrialLog};
+use crate::totals::Totals;
 use crate::trial::{self, Created, Exited, Objects, Shortfall, Sink, Watch};
 use crate::verdict::{self, Facts};
 use anyhow::{Context, Result};
@@ -34,7 +35,7 @@ struct Story {
     started: Option<SystemTime>,
     duration: Option<Duration>,
     faults: Vec<FaultRecord>,
-    usage: Usage,
+    usage: Totals,
     not_run: bool,
 }
 
@@ -247,16 +248,7 @@ fn make_way(
 fn revoke(way: Option<Way>, story: &mut Story) -> Vec<OperationSeen> {
     let Some(way) = way else { return Vec::new() };
     let traffic = way.admission.revoke();
-    let totals = traffic.totals;
-    story.usage = Usage {
-        requests: totals.requests,
-        refused: totals.refused,
-        input_tokens: known(totals.input_tokens, totals.requests),
-        cached_input_tokens: known(totals.cached_input_tokens, totals.requests),
-        output_tokens: known(totals.output_tokens, totals.requests),
-        cost_usd: totals.cost_usd.or((totals.requests == 0).then_some(0.0)),
-        unknown: totals.unknown,
-    };
+    story.usage = traffic.totals;
     for failure in &traffic.failures {
         story.facts.provider_error = true;
         let status = failure.status.map(|status| format!(" ({status})")).unwrap_or_default();
@@ -270,11 +262,6 @@ fn revoke(way: Option<Way>, story: &mut Story) -> Vec<OperationSeen> {
     story.faults = traffic.faults.into_iter().map(fault).collect();
     traffic.diagnostics.into_iter().for_each(|words| story.tell(words));
     traffic.operations.into_iter().map(evaluation::seen).collect()
-}
-
-/// Without a request nothing was used, which is known.
-fn known(count: Option<u64>, requests: u64) -> Option<u64> {
-    count.or((requests == 0).then_some(0))
 }
 
 /// Prepares the sandbox, waits for a slot, runs the target to its confirmed end. None where it never ran.

@@ -10,6 +10,7 @@ use crate::report::events::{Event, Events};
 use crate::report::text::{money, safe_lines};
 use crate::results::record::{RunRecord, TrialRecord, Usage};
 use crate::scope::{Cleanup, Leftover};
+use crate::totals::Totals;
 use crate::verdict::Outcome;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::fmt;
@@ -33,7 +34,7 @@ struct Standing {
     passed: u64,
     failed: u64,
     other: u64,
-    usage: Usage,
+    usage: Totals,
 }
 
 impl Standing {

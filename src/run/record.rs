@@ -9,10 +9,11 @@ use crate::interrupt::Interrupt;
 use crate::policy::{GatewayRule, Upstream};
 use crate::results::record::{
     Cleanup, EngineRecord, EvaluationRecord, GatewayRecord, ImageOrigin, ImageRecord, Kept, Removed, RunOutcome,
-    RunRecord, SCHEMA, SandboxRecord, Shortfall, TargetRecord, TrialRecord, Usage, timestamp,
+    RunRecord, SCHEMA, SandboxRecord, Shortfall, TargetRecord, TrialRecord, timestamp,
 };
 use crate::scope;
 use crate::snapshot::Snapshot;
+use crate::totals::Totals;
 use crate::trial;
 use crate::verdict::{Counts, Outcome, Reason};
 use std::time::SystemTime;
@@ -43,7 +44,7 @@ pub fn begin(run: &RunId, accepted: &Accepted, engine: &Engine) -> RunRecord {
         counts: Counts::default(),
         cases: Vec::new(),
         trials: Vec::new(),
-        usage: Usage::default(),
+        usage: Totals::default(),
         redactions: Vec::new(),
         cleanup: Cleanup::default(),
     };

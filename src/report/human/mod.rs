@@ -45,6 +45,6 @@ pub(crate) fn outcome_words(trial: &TrialRecord) -> String {
 }
 
 /// Input and output together; none where one is not known.
-pub(crate) fn tokens(usage: &crate::results::record::Usage) -> Option<u64> {
+pub(crate) fn tokens(usage: &crate::totals::Totals) -> Option<u64> {
     Some(usage.input_tokens?.saturating_add(usage.output_tokens?))
 }

@@ -5,9 +5,10 @@ use crashlab::ids::{Digest, RunId, TrialId};
 use crashlab::redact::Redactor;
 use crashlab::results::record::{
     Cleanup, EngineRecord, EvaluationRecord, FaultRecord, GatewayRecord, ImageOrigin, ImageRecord, LockRecord, Removed,
-    RunOutcome, RunRecord, SCHEMA, SandboxRecord, TargetRecord, TrialRecord, Usage,
+    RunOutcome, RunRecord, SCHEMA, SandboxRecord, TargetRecord, TrialRecord,
 };
 use crashlab::results::store::{Store, TrialFile, TrialFolder, TrialLog};
+use crashlab::totals::Totals;
 use crashlab::verdict::{Check, Counts, Outcome, Reason, Stop, StopReason};
 use serde_json::{Value, json};
 
@@ -103,7 +104,7 @@ pub fn record(run: &str) -> RunRecord {
         counts: Counts::default(),
         cases: vec![],
         trials: vec![],
-        usage: Usage::default(),
+        usage: Totals::default(),
         redactions: vec![],
         cleanup: Cleanup {
             removed: vec![Removed { kind: "container".to_owned(), id: "c".repeat(64) }],
@@ -134,7 +135,7 @@ pub fn trial(name: &str, outcome: Outcome) -> TrialRecord {
     ];
     trial.started = Some("2026-01-02T03:04:06.000Z".to_owned());
     trial.duration_ms = Some(812 + 10 * u64::from(id.repetition));
-    trial.usage = Usage {
+    trial.usage = Totals {
         requests: 3,
         refused: 0,
         input_tokens: Some(812),
