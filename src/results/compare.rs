@@ -2,7 +2,7 @@
 //! over all cases, and when no winner may be named. Trials that were not measured are counted, never guessed.
 
 use crate::ids::{CaseId, Digest, RunId};
-use crate::results::record::{CaseRecord, RunOutcome, RunRecord, TrialRecord, Usage};
+use crate::results::record::{CaseRecord, RunOutcome, RunRecord, TrialRecord};
 use crate::results::statistics::{fisher, holm, mcnemar, pass_all, pass_any, percentile};
 use crate::totals::Totals;
 use crate::verdict::{Counts, Outcome};
@@ -244,7 +244,7 @@ fn side(run: &RunRecord) -> Side {
         tag: run.tag.clone(),
         snapshot: run.target.as_ref().map(|target| target.snapshot.clone()),
         counts: run.counts,
-        usage: run.usage.clone(),
+        usage: run.usage,
         time: time(run.trials.iter()),
     }
 }

@@ -85,7 +85,7 @@ fn record(planned: &Planned, folder: &TrialFolder, story: &Story, started: Syste
 
 fn unstored(planned: &Planned, story: &Story, started: SystemTime) -> TrialRecord {
     let blank = TrialRecord::not_run(&planned.id);
-    let (diagnostics, usage, faults) = (story.diagnostics.clone(), story.usage.clone(), story.faults.clone());
+    let (diagnostics, usage, faults) = (story.diagnostics.clone(), story.usage, story.faults.clone());
     if story.not_run {
         return TrialRecord { diagnostics, usage, faults, ..blank };
     }

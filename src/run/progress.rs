@@ -8,7 +8,7 @@ use crate::ids::{RunId, TrialId};
 use crate::redact::Redactor;
 use crate::report::events::{Event, Events};
 use crate::report::text::{money, safe_lines};
-use crate::results::record::{RunRecord, TrialRecord, Usage};
+use crate::results::record::{RunRecord, TrialRecord};
 use crate::scope::{Cleanup, Leftover};
 use crate::totals::Totals;
 use crate::verdict::Outcome;
