@@ -9,6 +9,7 @@ mod mcp;
 mod operations;
 mod provider;
 mod script;
+mod tls;
 
 use super::*;
 use crate::ids::CaseId;
