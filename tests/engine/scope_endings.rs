@@ -324,7 +324,9 @@ fn a_failed_build_says_its_cause_once_whatever_the_number_of_trials() {
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.code(), Some(3), "{out}\n{err}");
     let all = format!("{out}{err}");
-    assert_eq!(all.matches("the build failed: ").count(), 1, "{all}");
+    assert_eq!(all.matches("the build failed:").count(), 1, "{all}");
+    // However the lines are broken.
+    let out = out.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(out.contains("did not complete successfully") && out.contains("hint: builds have no network"), "{out}");
     assert!(out.contains("4 more trials for the same reason"), "{out}");
 }
