@@ -98,7 +98,7 @@ const ORIGIN: &str = "CRASHLAB_TEST_ORIGIN";
 /// there are.
 #[test]
 #[ignore = "part of other tests"]
-#[expect(clippy::disallowed_methods, clippy::print_stdout, reason = "the process is the test's own")]
+#[expect(clippy::disallowed_methods, reason = "the process is the test's own")]
 fn a_call_to_an_https_upstream() {
     let mut setting = Setting::default();
     setting.gateway["upstream"] = json!(std::env::var(ORIGIN).unwrap());
