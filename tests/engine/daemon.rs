@@ -92,19 +92,20 @@ impl Drop for Nested {
     }
 }
 
+/// The run's end: its trial was not measured, for the engine's sake.
+fn unmeasured(child: std::process::Child) -> Ran {
+    let ran = Ran::new(child.wait_with_output().unwrap());
+    let told = (ran.exit, &ran.json["trials"][0]["reason"]);
+    assert_eq!(told, (3, &json!("engine_error")), "{}\n{}", ran.json, ran.stderr);
+    ran
+}
+
 #[test]
 fn a_daemon_that_restarts_in_mid_run_costs_the_measure_and_leaves_nothing() {
     let nested = Nested::start();
     let (package, child) = nested.run("280");
     docker(&["restart", &nested.container]);
-    let ran = Ran::new(child.wait_with_output().unwrap());
-    assert_eq!(
-        (ran.exit, &ran.json["trials"][0]["reason"]),
-        (3, &json!("engine_error")),
-        "{}\n{}",
-        ran.json,
-        ran.stderr
-    );
+    let ran = unmeasured(child);
     nested.wait();
     // The clean-up waits for an engine that is away, for a while; what it could not do is told, and finished by a person.
     let failures = ran.json["cleanup"]["failures"].as_array().unwrap();
@@ -119,14 +120,7 @@ fn a_daemon_that_dies_in_mid_run_is_told_with_what_is_left_and_clean_finishes_on
     let nested = Nested::start();
     let (package, child) = nested.run("280");
     docker(&["kill", &nested.container]);
-    let ran = Ran::new(child.wait_with_output().unwrap());
-    assert_eq!(
-        (ran.exit, &ran.json["trials"][0]["reason"]),
-        (3, &json!("engine_error")),
-        "{}\n{}",
-        ran.json,
-        ran.stderr
-    );
+    let ran = unmeasured(child);
     let failures = ran.json["cleanup"]["failures"].as_array().unwrap();
     assert!(!failures.is_empty(), "{}", ran.json["cleanup"]);
     for failure in failures {
