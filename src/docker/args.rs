@@ -311,8 +311,13 @@ pub fn create_network(spec: &NetworkSpec) -> Vec<String> {
 }
 
 /// `docker network connect`: engines before API 1.44 take one network at `create`.
-pub fn connect_network(network: &str, container: &str, address: &str) -> Vec<String> {
-    words(&["network", "connect", "--ip", address, network, container])
+pub fn connect_network(network: &str, container: &str) -> Vec<String> {
+    words(&["network", "connect", network, container])
+}
+
+/// `docker network disconnect`.
+pub fn disconnect_network(network: &str, container: &str) -> Vec<String> {
+    words(&["network", "disconnect", network, container])
 }
 
 /// `docker start --attach`: both streams and the exit code, without a log driver.

@@ -1,7 +1,7 @@
-//! Containers: create, connect, start, kill, look, remove. Ids only, except where an intent got no identity.
+//! Containers: create, start, kill, look, remove. Ids only, except where an intent got no identity.
 
 use super::{Docker, DockerError, args, lines};
-use crate::ids::{ContainerId, NetworkId};
+use crate::ids::ContainerId;
 use crate::process::Child;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -269,14 +269,6 @@ impl Docker {
         let id = lines(&finished.stdout).pop().unwrap_or_default();
         let id = ContainerId::try_from(id).map_err(|error| DockerError::unreadable("docker create", error))?;
         Ok(CreatedContainer { id, warnings: lines(&finished.stderr) })
-    }
-
-    /// Attaches a container to a second network, with a fixed address.
-    ///
-    /// # Errors
-    /// A [`DockerError`].
-    pub fn connect(&self, network: &NetworkId, container: &ContainerId, address: &str) -> Result<(), DockerError> {
-        self.call(args::connect_network(network.as_str(), container.as_str(), address)).map(drop)
     }
 
     /// Starts it and hands over its streams; the client ends when the container does.

@@ -53,6 +53,11 @@ impl DockerError {
         complaint.contains("no such ") || (complaint.contains("not found") && !complaint.contains("executable file"))
     }
 
+    /// Somebody is attached to the network, or so the engine counts.
+    pub fn is_network_in_use(&self) -> bool {
+        matches!(self, DockerError::Refused { complaint, .. } if complaint.contains("has active endpoints"))
+    }
+
     /// The engine is busy with the object; the same call may succeed a little later.
     pub fn is_transient(&self) -> bool {
         let DockerError::Refused { complaint, .. } = self else { return false };

@@ -10,6 +10,7 @@
 //! | its sandbox, compared with the policy | `create`, `inspect` | `create`, `inspect` |
 //! | the target | `start --attach` | `start --attach` |
 //! | dead, and the relay alive | `inspect` | `inspect` |
+//! | its relay off the relays' network | | `network disconnect` |
 //! | removed, several trials at once | `rm`, `inspect` | `rm`, `inspect`, `network rm`, `inspect` |
 //!
 //! Every call has a deadline, a cleared environment (no proxy variable of the host reaches the client, so that a bare
@@ -37,7 +38,7 @@ use crate::interrupt::Interrupt;
 use crate::process::{Bounds, Child, Environment, Finished, ProcessError, Program};
 use crate::trace::Trace;
 use camino::{Utf8Path, Utf8PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use strain::{IMPATIENT_CALL, Strain};
 
@@ -65,6 +66,8 @@ pub struct Docker {
     stop: Interrupt,
     trace: Trace,
     strain: Arc<Strain>,
+    /// Held by who attaches to a shared network, or takes off it.
+    attaching: Arc<Mutex<()>>,
 }
 
 impl Docker {
@@ -74,7 +77,13 @@ impl Docker {
         let environment = Environment::only(CLIENT_ENVIRONMENT).with("LC_ALL", "C").with("DOCKER_CLI_HINTS", "false");
         // The client is a Go program of some 30 ms: it is over before its garbage is worth collecting.
         let environment = environment.with("GOGC", "400");
-        Self { environment, stop: stop.clone(), trace: trace.clone(), strain: Arc::default() }
+        Self {
+            environment,
+            stop: stop.clone(),
+            trace: trace.clone(),
+            strain: Arc::default(),
+            attaching: Arc::default(),
+        }
     }
 
     /// The same client with a buildx configuration of its own, so that the user's builders stay as they are.

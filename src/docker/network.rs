@@ -1,9 +1,10 @@
-//! Networks: create, look, remove, and the subnets that are taken.
+//! Networks: create, attach, look, remove, and the subnets that are taken.
 
 use super::{Docker, DockerError, args, lines};
-use crate::ids::NetworkId;
+use crate::ids::{ContainerId, NetworkId};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::sync::PoisonError;
 
 /// What the engine says of a network.
 #[derive(Debug, Clone, Deserialize)]
@@ -69,6 +70,26 @@ impl Docker {
         let finished = self.call(args::create_network(spec))?;
         let id = lines(&finished.stdout).pop().unwrap_or_default();
         NetworkId::try_from(id).map_err(|error| DockerError::unreadable("docker network create", error))
+    }
+
+    /// Attaches a container to a second network, which others share: one at a time. Engines keep how many are attached in a
+    /// number that they lose count of where several come or go at once (libnetwork's `endpoint_cnt`, seen on 20.10); the
+    /// network then "has active endpoints" until the engine is started anew, with nobody in it.
+    ///
+    /// # Errors
+    /// A [`DockerError`].
+    pub fn connect(&self, network: &NetworkId, container: &ContainerId) -> Result<(), DockerError> {
+        let _one_at_a_time = self.attaching.lock().unwrap_or_else(PoisonError::into_inner);
+        self.call(args::connect_network(network.as_str(), container.as_str())).map(drop)
+    }
+
+    /// Takes a container off a shared network, one at a time as well.
+    ///
+    /// # Errors
+    /// A [`DockerError`], also where it is off already.
+    pub fn disconnect(&self, network: &NetworkId, container: &ContainerId) -> Result<(), DockerError> {
+        let _one_at_a_time = self.attaching.lock().unwrap_or_else(PoisonError::into_inner);
+        self.call(args::disconnect_network(network.as_str(), container.as_str())).map(drop)
     }
 
     /// What the engine says of these networks; one that is gone is missing from the answer.

@@ -5,7 +5,7 @@
 
 use crate::framing::{Body, BodyReader, Fault, HEAD_BYTES, Head, Incoming, Timed};
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 const UNREACHABLE: u8 = 69;
 /// The address on the target's side could not be listened on.
 const NO_LISTENER: u8 = 70;
-/// How long the address on the target's side may take to come.
-const ADDRESS: Duration = Duration::from_secs(60);
+/// How long the way to the gateway may take to come.
+const WAY: Duration = Duration::from_secs(60);
 /// How long the gateway may take to take a connection.
 const CONNECT: Duration = Duration::from_secs(4);
 /// How long a target's unread bytes are still taken after the answer, so that closing does not destroy it.
@@ -45,13 +45,14 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
         }
     };
     // Listening comes first: the gateway takes the probe as "from now on requests come through".
-    let listener = match listen(settings.listen) {
+    let listener = match TcpListener::bind(settings.listen) {
         Ok(listener) => listener,
         Err(error) => {
             eprintln!("relay: cannot listen on {} (the target's side): {error}", settings.listen);
             return ExitCode::from(NO_LISTENER);
         }
     };
+    wait_for_way(settings.listen, settings.to);
     if let Err(error) = probe(settings.to, &settings.nonce) {
         eprintln!(
             "relay: cannot reach the gateway at address {} port {} (from the relay's container to the host): {error}; \
@@ -64,17 +65,25 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
     serve(&listener, &Arc::new(settings))
 }
 
-/// The address comes with the target's network, which the container may be attached to a moment after its start.
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+/// The way to the gateway comes with the relays' network, which the container is attached to a moment after its start.
+/// Until then the kernel would send from the target's side, to nobody.
+fn wait_for_way(listen: SocketAddr, to: SocketAddr) {
     let begun = Instant::now();
-    loop {
-        match TcpListener::bind(address) {
-            Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable && begun.elapsed() < ADDRESS => {
-                thread::sleep(Duration::from_millis(5));
-            }
-            bound => return bound,
+    while source(to).is_none_or(|source| source.ip() == listen.ip() && source.ip() != to.ip()) {
+        if begun.elapsed() > WAY {
+            return;
         }
+        thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// From which address the kernel would send; asking sends nothing.
+fn source(to: SocketAddr) -> Option<SocketAddr> {
+    let unbound =
+        SocketAddr::new(if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }, 0);
+    let socket = UdpSocket::bind(unbound).ok()?;
+    socket.connect(to).ok()?;
+    socket.local_addr().ok()
 }
 
 fn settings(arguments: &[String]) -> Result<Settings, String> {

@@ -9,6 +9,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// How many trials' objects may wait: where the engine is slow to remove, the trials wait for it, and not its memory.
 const MOST_WAITING: usize = 32;
+/// How many trials' objects go in one call, which has a limit: a busy engine may take seconds for each network.
+const MOST_AT_ONCE: usize = 8;
 
 /// What waits to be removed.
 #[derive(Debug, Default)]
@@ -53,7 +55,8 @@ impl Behind {
     fn take(&self) -> Option<Vec<Objects>> {
         let nothing = |state: &mut State| state.waiting.is_empty() && !state.ended;
         let mut state = self.changed.wait_while(self.lock(), nothing).unwrap_or_else(PoisonError::into_inner);
-        let batch = std::mem::take(&mut state.waiting);
+        let some = state.waiting.len().min(MOST_AT_ONCE);
+        let batch: Vec<Objects> = state.waiting.drain(..some).collect();
         drop(state);
         self.changed.notify_all();
         (!batch.is_empty()).then_some(batch)
@@ -89,6 +92,14 @@ mod tests {
     }
 
     #[test]
+    fn what_came_first_goes_first_and_not_all_in_one_call() {
+        let behind = Behind::default();
+        (0..MOST_AT_ONCE + 1).for_each(|_| behind.leave(Objects::default()));
+        assert_eq!(behind.take().map(|batch| batch.len()), Some(MOST_AT_ONCE));
+        assert_eq!(behind.take().map(|batch| batch.len()), Some(1));
+    }
+
+    #[test]
     fn nobody_waits_for_a_remover_that_is_gone() {
         let behind = Behind::default();
         drop(Told(&behind));
@@ -103,8 +114,7 @@ mod tests {
             let one_more = threads.spawn(|| behind.leave(Objects::default()));
             let taken = behind.take().map_or(0, |batch| batch.len());
             one_more.join().unwrap();
-            assert_eq!(taken, MOST_WAITING);
-            assert_eq!(behind.take().map(|batch| batch.len()), Some(1));
+            assert_eq!(taken, MOST_AT_ONCE);
         });
     }
 }

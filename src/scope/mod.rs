@@ -304,18 +304,20 @@ impl Scope {
         state.journal.write(&resource.line(Step::Created, None))
     }
 
-    /// Removes a trial's objects behind it: containers first, then networks, each kind in one call and one look. Failures
-    /// are kept for the report.
-    pub fn release(&self, containers: &[ContainerId], networks: &[NetworkId]) {
-        self.release_all(&containers.iter().map(ContainerId::as_str).collect::<Vec<_>>());
-        self.release_all(&networks.iter().map(NetworkId::as_str).collect::<Vec<_>>());
+    /// Removes objects before the end: containers first, then networks, each kind in one call and one look. Says whether
+    /// all are gone; what is not stays held, and is tried again at the end.
+    pub fn release(&self, containers: &[ContainerId], networks: &[NetworkId]) -> bool {
+        let containers = self.release_all(&containers.iter().map(ContainerId::as_str).collect::<Vec<_>>());
+        self.release_all(&networks.iter().map(NetworkId::as_str).collect::<Vec<_>>()) && containers
     }
 
-    fn release_all(&self, ids: &[&str]) {
+    fn release_all(&self, ids: &[&str]) -> bool {
         let is_one = |held: &&Resource| held.id.as_deref().is_some_and(|id| ids.contains(&id));
         let held: Vec<Resource> = self.lock().held.iter().filter(is_one).cloned().collect();
-        let outcomes = self.remover().remove_together(&held.iter().collect::<Vec<_>>());
-        self.settle_all(held.into_iter().zip(outcomes).collect());
+        let gone = self.remover().remove_together(&held);
+        let all = gone.len() == held.len();
+        self.settle_all(gone.into_iter().map(|(resource, removal)| (resource, Ok(removal))).collect());
+        all
     }
 
     /// Removes everything that is left, newest first, and says what became of it. What may still come is looked for again

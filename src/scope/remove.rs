@@ -96,28 +96,18 @@ impl Remover<'_> {
         }
     }
 
-    /// Containers and networks of this process, by the ids that the engine gave it itself: removed in one call, looked at in
-    /// one. One that is still there after that goes through [`Remover::remove`].
-    pub fn remove_together(&self, resources: &[&Resource]) -> Vec<Result<Removal>> {
+    /// Containers or networks of this process, by the ids that the engine gave it itself: removed in one call, looked at in
+    /// one. Gives those that are gone.
+    pub fn remove_together(&self, resources: &[Resource]) -> Vec<(Resource, Removal)> {
         let ids: Vec<&str> = resources.iter().filter_map(|resource| resource.id.as_deref()).collect();
         let [first, ..] = resources else { return Vec::new() };
         let names = resources.iter().map(|resource| resource.name.as_str());
         let asked: Vec<&str> = ids.iter().copied().chain(names).collect();
-        // What it says does not matter, the look does; but an engine that hangs is not asked the same for each again.
-        let silent = self.ask(first.kind, &ids).err().filter(DockerError::is_out_of_time);
-        let found = self.look(first.kind, &asked);
-        let outcome = |resource: &&Resource| match &found {
-            Ok(found) if found.iter().all(|it| Some(it.id.as_str()) != resource.id.as_deref()) => {
-                Ok(gone(resource, found))
-            }
-            _ => match &silent {
-                Some(error) => {
-                    Err(anyhow!("failed to remove {} {}: {error}", resource.kind.as_str(), resource.handle()))
-                }
-                None => self.remove(resource),
-            },
-        };
-        resources.iter().map(outcome).collect()
+        // What it says does not matter, the look does.
+        let _ = self.ask(first.kind, &ids);
+        let Ok(found) = self.look(first.kind, &asked) else { return Vec::new() };
+        let is_gone = |resource: &&Resource| found.iter().all(|it| Some(it.id.as_str()) != resource.id.as_deref());
+        resources.iter().filter(is_gone).map(|resource| (resource.clone(), gone(resource, &found))).collect()
     }
 
     fn by_id(&self, resource: &Resource) -> Result<Removal> {
@@ -136,8 +126,20 @@ impl Remover<'_> {
         }
         let look = || self.look(resource.kind, &[&id, &resource.name]);
         let is_gone = |found: &Vec<Identity>| found.iter().all(|it| it.id != id);
-        let found = self.until(|| self.ask(resource.kind, &[&id]), look, is_gone)?;
-        Ok(gone(resource, &found))
+        let found = self.until(|| self.ask(resource.kind, &[&id]), look, is_gone);
+        Ok(gone(resource, &found.map_err(|error| self.explain(error, &id))?))
+    }
+
+    /// A network that nobody is attached to and that is "in use" has to wait for the engine's next start.
+    fn explain(&self, error: anyhow::Error, id: &str) -> anyhow::Error {
+        let in_use = error.downcast_ref().is_some_and(DockerError::is_network_in_use);
+        let state = || self.docker.inspect_networks(&[&NetworkId::try_from(id.to_owned()).ok()?]).ok()?.pop();
+        match in_use.then(state).flatten().and_then(|state| state.containers) {
+            Some(attached) if attached.is_empty() => error.context(
+                "nobody is attached to it, but the engine has lost count: it goes once the engine was started anew",
+            ),
+            _ => error,
+        }
     }
 
     fn find(&self, resource: &Resource) -> Result<Option<String>> {

@@ -40,6 +40,8 @@ pub struct Ground<'a> {
 pub struct Objects {
     /// Target and relay.
     pub containers: Vec<ContainerId>,
+    /// What is to be taken off a shared network before it is removed.
+    pub shared: Vec<(NetworkId, ContainerId)>,
     /// The target's network.
     pub networks: Vec<NetworkId>,
     /// Given back once the network is gone.
@@ -51,15 +53,21 @@ impl Objects {
     #[must_use]
     pub fn and(mut self, others: Self) -> Self {
         self.containers.extend(others.containers);
+        self.shared.extend(others.shared);
         self.networks.extend(others.networks);
         self.subnets.extend(others.subnets);
         self
     }
 
-    /// Removes them behind the trial; failures are the scope's to report.
+    /// Removes them behind the trial; what is not gone after this is tried again, and told, at the scope's end.
     pub fn release(self, scope: &Scope) {
-        scope.release(&self.containers, &self.networks);
-        self.subnets.into_iter().for_each(|subnet| scope.give_back(subnet));
+        for (network, container) in &self.shared {
+            // Whatever it says: the container's removal takes it off as well.
+            let _ = scope.docker().disconnect(network, container);
+        }
+        if scope.release(&self.containers, &self.networks) {
+            self.subnets.into_iter().for_each(|subnet| scope.give_back(subnet));
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The way from a target to the gateway: for each trial an internal network without a host address, which holds the target
 //! and its relay; for the run one internal network that holds relays only, whose bridge address is the gateway's. Owns the
-//! addresses on both; knows neither tokens nor requests.
+//! addresses on the first and the order in which a relay gets the two; knows neither tokens nor requests.
 
 use super::{Ground, Objects, Shortfall};
 use crate::docker::args::{Attachment, ContainerBounds, ContainerSpec, FORWARDING, NetworkUse};
@@ -10,6 +10,7 @@ use crate::relay::PROGRAM;
 use crate::scope::{Scope, Subnet};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::net::{Ipv4Addr, SocketAddr};
 
 /// Where a target finds its relay, and on which port.
@@ -104,12 +105,13 @@ impl Link {
         let (network, subnet) = scope.network("target", TARGET_BITS, relays.target_use())?;
         objects.networks.push(network.clone());
         objects.subnets.push(subnet);
-        let listen = SocketAddr::from((subnet.address(2), PORT)).to_string();
-        let spec = relay_spec(&relays.image, relays.network.as_str(), &listen, &gateway.to_string(), nonce);
+        let spec = relay_spec(&relays.image, network.as_str(), subnet.address(2), &gateway.to_string(), nonce);
         let relay = scope.container("relay", spec, true)?.id;
         objects.containers.push(relay.clone());
-        // Engines before API 1.44 take one network at create. The relay waits for the address that comes with this one.
-        scope.docker().connect(&network, &relay, &subnet.address(2).to_string())?;
+        // The shared network comes second: engines before API 1.44 take one at create, and attaching to it has to be done
+        // one at a time. The relay waits for the way that comes with it.
+        objects.shared.push((relays.network.clone(), relay.clone()));
+        scope.docker().connect(&relays.network, &relay)?;
         Ok(Self { network, subnet, relay })
     }
 
@@ -174,9 +176,10 @@ pub fn base_url() -> String {
     format!("http://{GATEWAY_NAME}:{PORT}")
 }
 
-/// The relay's container: no user's code, but under the same hardening.
-pub fn relay_spec(image: &str, network: &str, listen: &str, gateway: &str, nonce: &str) -> ContainerSpec {
-    let command = ["/relay", "forward", "--listen", listen, "--to", gateway, "--nonce", nonce];
+/// The relay's container, on its target's network under this address: no user's code, but under the same hardening.
+pub fn relay_spec(image: &str, network: &str, address: impl Display, gateway: &str, nonce: &str) -> ContainerSpec {
+    let (address, listen) = (address.to_string(), format!("{address}:{PORT}"));
+    let command = ["/relay", "forward", "--listen", &listen, "--to", gateway, "--nonce", nonce];
     ContainerSpec {
         name: String::new(),
         labels: BTreeMap::new(),
@@ -198,7 +201,7 @@ pub fn relay_spec(image: &str, network: &str, listen: &str, gateway: &str, nonce
         read_only: Vec::new(),
         environment: BTreeMap::new(),
         environment_file: None,
-        network: Attachment::Network { network: network.to_owned(), address: None, hosts: Vec::new() },
+        network: Attachment::Network { network: network.to_owned(), address: Some(address), hosts: Vec::new() },
         runtime: None,
     }
 }

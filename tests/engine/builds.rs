@@ -40,7 +40,7 @@ printf '{"ok": true, "base": "%s", "own": "%s", "got": "%s", "id": "%s", "host":
     let expected = json!({"ok": true, "base": "0", "own": "0", "got": "0", "id": "65534", "host": "0"});
     assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), expected);
     assert!(listener.accept().is_err(), "a build's step reached the host");
-    assert_eq!(objects_of(ran.run()), [""; 0]);
+    assert_eq!(objects_of(ran.run()), [""; 0], "{}", ran.stderr);
 }
 
 #[test]
@@ -56,5 +56,5 @@ fn a_build_copies_nothing_from_outside_of_the_snapshot() {
     assert_eq!(ran.exit, 3, "{}", ran.json);
     let told = ran.trial("one/1")["diagnostics"].to_string();
     assert!(told.contains("the build failed") && told.contains("outside"), "{told}");
-    assert_eq!(objects_of(ran.run()), [""; 0]);
+    assert_eq!(objects_of(ran.run()), [""; 0], "{}", ran.stderr);
 }

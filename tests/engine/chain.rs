@@ -22,7 +22,7 @@ fn three_cases_give_one_of_each_outcome_and_leave_nothing() {
     let errors: Vec<String> =
         jsonschema::validator_for(&schema).unwrap().iter_errors(&ran.json).map(|error| error.to_string()).collect();
     assert!(errors.is_empty(), "{errors:?}");
-    assert_eq!(objects_of(ran.run()), [""; 0]);
+    assert_eq!(objects_of(ran.run()), [""; 0], "{}", ran.stderr);
     assert!(!package.results().join("scopes").join(ran.run()).exists());
 }
 
@@ -87,7 +87,7 @@ print(json.dumps({"ok": [status for status, _ in seen] == [200, 403, 404, 200, 4
         (&usage["requests"], &usage["input_tokens"], &usage["output_tokens"]),
         (&json!(1), &json!(10), &json!(3))
     );
-    assert_eq!(objects_of(ran.run()), [""; 0]);
+    assert_eq!(objects_of(ran.run()), [""; 0], "{}", ran.stderr);
     let folder = package.run_folder().join("trials/one/1");
     // Its calls lie within the trial's own time, not in its preparation.
     let operations = std::fs::read_to_string(folder.join("operations.jsonl")).unwrap();
@@ -116,7 +116,7 @@ fn an_interruption_in_a_trial_ends_with_130_and_a_readable_run() {
     interrupt(&child, "INT");
     let ran = Ran::new(child.wait_with_output().unwrap());
     assert_eq!((ran.exit, &ran.json["outcome"]), (130, &json!("interrupted")), "{}", ran.stderr);
-    assert_eq!(objects_of(ran.run()), [""; 0]);
+    assert_eq!(objects_of(ran.run()), [""; 0], "{}", ran.stderr);
     let view = package.crashlab(&["view", "latest"]);
     assert!(view.status.success(), "{}", String::from_utf8_lossy(&view.stderr));
 }

@@ -213,7 +213,7 @@ fn a_target_sees_each_kind_of_fault_and_the_run_keeps_each() {
     let operations = lines(&package, trial, "operations.jsonl");
     assert_eq!((operations.len(), &operations[3]["world_diff"]), (10, &json!([])), "a lost write leaves no change");
     assert_eq!(operations[4]["world_diff"].as_array().unwrap().len(), 2, "a duplicate leaves two");
-    assert_eq!(objects_of(ran.run()), [""; 0]);
+    assert_eq!(objects_of(ran.run()), [""; 0], "{}", ran.stderr);
 }
 
 /// One provider call after the other, each struck or not by chance, then sixteen at once.

@@ -93,7 +93,7 @@ fn each_way_to_break_an_evaluation_makes_its_own_trial_uncertain() {
     for pid in std::fs::read_to_string(&pids).unwrap().lines() {
         assert!(!is_sleeping(pid), "the process {pid} of an evaluation is still there");
     }
-    assert_eq!(objects_of(ran.run()), [""; 0]);
+    assert_eq!(objects_of(ran.run()), [""; 0], "{}", ran.stderr);
 }
 
 /// Whether this number is still the `sleep` that the evaluation started.

@@ -266,5 +266,5 @@ fn each_sdk_raises_under_a_fault_what_it_raises_in_real_life() {
     assert!(wrong.is_empty(), "{} of {}\n{}", wrong.len(), steps.len(), wrong.join("\n"));
     assert_eq!(trial["faults"].as_array().unwrap().len(), steps.len(), "{trial}");
     assert_eq!((&trial["outcome"], ran.exit), (&json!("passed"), 0), "{trial}");
-    assert_eq!(objects_of(ran.run()), [""; 0]);
+    assert_eq!(objects_of(ran.run()), [""; 0], "{}", ran.stderr);
 }

@@ -175,7 +175,7 @@ fn as_expected(package: &Package, ran: &Ran) {
     for (case, stream) in [("lines", "stdout"), ("one-line", "stderr")] {
         stored_is_cut(package, case, stream);
     }
-    assert_eq!(objects_of(ran.run()), [""; 0]);
+    assert_eq!(objects_of(ran.run()), [""; 0], "{}", ran.stderr);
 }
 
 #[test]

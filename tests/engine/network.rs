@@ -163,7 +163,7 @@ fn a_target_reaches_its_gateway_and_nothing_else() {
     let ran = package.run();
     assert_eq!(ran.exit, 0, "{}\n{}", ran.json, ran.stderr);
     assert_eq!(heard.load(Ordering::SeqCst), 0, "a target reached the host");
-    assert_eq!(objects_of(ran.run()), [""; 0]);
+    assert_eq!(objects_of(ran.run()), [""; 0], "{}", ran.stderr);
     // The same attempt from an ordinary container gets through: the listener is one that can be reached.
     docker(&["run", "--rm", PYTHON, "python3", "-c", &ORDINARY.replace("@PORT@", &port.to_string())]);
     assert_eq!(heard.load(Ordering::SeqCst), 1);

@@ -143,7 +143,7 @@ fn two_runs_that_pull_the_same_missing_image_at_once_both_pass_and_the_last_one_
     let kept = runs.iter().filter(|ran| ran.json["cleanup"]["kept"] != json!([])).count();
     for ran in &runs {
         assert_eq!((ran.exit, &ran.json["cleanup"]["failures"]), (0, &json!([])), "{}\n{}", ran.json, ran.stderr);
-        assert_eq!(objects_of(ran.run()), [""; 0]);
+        assert_eq!(objects_of(ran.run()), [""; 0], "{}", ran.stderr);
     }
     // Where the other one found it there, it is told that it stays.
     assert_eq!(

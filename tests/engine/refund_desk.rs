@@ -16,7 +16,7 @@ fn run_into(results: &Path, target: &str, args: &[&str]) -> Ran {
     command.arg("run").arg(&desk).arg("--target").arg(desk.join(target));
     command.args(["--trust-evaluation-code", "--format", "json", "--buildkit-image", BUILDKIT]).args(args);
     let ran = Ran::new(command.output().unwrap());
-    assert_eq!(objects_of(ran.run()), [""; 0]);
+    assert_eq!(objects_of(ran.run()), [""; 0], "{}", ran.stderr);
     ran
 }
 

@@ -37,7 +37,7 @@ fn a_whole_run_leaves_nothing_and_asks_for_nothing_global() {
     let before = listed(&["buildx", "ls"]);
     let ran = package.run();
     assert_eq!(ran.exit, 0, "{}\n{}", ran.json, ran.stderr);
-    assert_eq!(objects_of(ran.run()), [""; 0]);
+    assert_eq!(objects_of(ran.run()), [""; 0], "{}", ran.stderr);
     assert_eq!(listed(&["buildx", "ls"]), before, "the user's builders changed");
     let removed: Vec<&str> =
         ran.json["cleanup"]["removed"].as_array().unwrap().iter().map(|it| it["kind"].as_str().unwrap()).collect();
@@ -150,7 +150,7 @@ fn a_removal_that_the_engine_refuses_is_told_and_turns_0_into_4() {
     let real = std::env::var("PATH").unwrap();
     let package = package.env("PATH", &real);
     assert_eq!(clean(&package, &[]).0, 0);
-    assert_eq!(objects_of(ran.run()), [""; 0]);
+    assert_eq!(objects_of(ran.run()), [""; 0], "{}", ran.stderr);
 }
 
 #[test]
@@ -176,6 +176,6 @@ fn two_runs_in_one_folder_do_not_disturb_each_other() {
     for child in [one, other] {
         let ran = Ran::new(child.wait_with_output().unwrap());
         assert_eq!(ran.exit, 0, "{}", ran.stderr);
-        assert_eq!(objects_of(ran.run()), [""; 0]);
+        assert_eq!(objects_of(ran.run()), [""; 0], "{}", ran.stderr);
     }
 }

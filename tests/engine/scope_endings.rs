@@ -56,7 +56,7 @@ fn a_second_interruption_shortens_the_waits_and_lists_what_is_left_with_the_comm
     }
     let owed = package.env("PATH", &path);
     assert_eq!(clean(&owed, &[]).0, 0);
-    assert_eq!(objects_of(ran.run()), [""; 0]);
+    assert_eq!(objects_of(ran.run()), [""; 0], "{}", ran.stderr);
 }
 
 /// Its run with another form of standard output.
@@ -110,7 +110,7 @@ impl Drop for SmallDisk<'_> {
 fn ends_not_measured(package: &Package, ran: &Ran, words: &str, mend: impl FnOnce()) {
     assert_eq!((ran.exit, &ran.json["counts"]["uncertain"]), (3, &json!(1)), "{}\n{}", ran.json, ran.stderr);
     assert!(ran.stderr.contains(words), "{}", ran.stderr);
-    assert_eq!(objects_of(ran.run()), [""; 0]);
+    assert_eq!(objects_of(ran.run()), [""; 0], "{}", ran.stderr);
     mend();
     let (code, cleaned) = clean(package, &[]);
     assert_eq!((code, objects_of(ran.run())), (0, Vec::new()), "{cleaned}");
@@ -181,7 +181,7 @@ if args[:1] == ['create'] and any('-target-' in word for word in args):
     let ran = package.run();
     assert_eq!(ran.exit, 3, "{}", ran.stderr);
     assert!(wrapper.file("made").exists(), "the run ended before the engine made it");
-    assert_eq!(objects_of(ran.run()), [""; 0]);
+    assert_eq!(objects_of(ran.run()), [""; 0], "{}", ran.stderr);
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn a_build_over_its_time_and_one_whose_builder_dies_are_not_measured_and_leave_n
     let ran = Ran::new(slow.0.wait_with_output().unwrap());
     let told = ran.trial("one/1")["diagnostics"].to_string();
     assert!(ran.exit == 3 && told.contains("took longer than 5s"), "{}: {told}", ran.exit);
-    assert_eq!(objects_of(ran.run()), [""; 0]);
+    assert_eq!(objects_of(ran.run()), [""; 0], "{}", ran.stderr);
     assert_eq!(listed(&["buildx", "ls"]), before, "the user's builders changed");
 }
 
@@ -262,7 +262,7 @@ fn two_builds_at_once_do_not_disturb_each_other() {
     for child in children {
         let ran = Ran::new(child.wait_with_output().unwrap());
         assert_eq!(ran.exit, 0, "{}", ran.stderr);
-        assert_eq!(objects_of(ran.run()), [""; 0]);
+        assert_eq!(objects_of(ran.run()), [""; 0], "{}", ran.stderr);
     }
 }
 
@@ -342,7 +342,7 @@ fn a_builder_whose_image_cannot_be_had_is_told_with_the_flag_that_names_another(
         "{}",
         ran.stderr
     );
-    assert_eq!(objects_of(ran.run()), [""; 0]);
+    assert_eq!(objects_of(ran.run()), [""; 0], "{}", ran.stderr);
 }
 
 #[test]
@@ -352,7 +352,7 @@ fn runs_in_two_folders_at_once_each_clean_up_their_own() {
     let runs = children.map(|child| Ran::new(child.wait_with_output().unwrap()));
     for ran in &runs {
         assert_eq!((ran.exit, &ran.json["cleanup"]["failures"]), (0, &json!([])), "{}", ran.stderr);
-        assert_eq!(objects_of(ran.run()), [""; 0]);
+        assert_eq!(objects_of(ran.run()), [""; 0], "{}", ran.stderr);
         let removed = ran.json["cleanup"]["removed"].to_string();
         let own = std::fs::read_to_string(
             packages[usize::from(ran.run() == runs[1].run())].run_folder().join("journal.jsonl"),

@@ -335,5 +335,5 @@ fn unmodified_sdks_work_in_the_sandbox_and_refusals_are_their_own_errors() {
         (&json!(10), &json!(1)),
         "{usage}: the cut stream's is not known"
     );
-    assert_eq!(objects_of(ran.run()), [""; 0]);
+    assert_eq!(objects_of(ran.run()), [""; 0], "{}", ran.stderr);
 }

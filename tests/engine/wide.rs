@@ -41,7 +41,7 @@ print(json.dumps({"ok": status == 200}))
         ran.stderr
     );
     assert!(most > 31, "only {most} networks at once: the default pools would have done");
-    assert_eq!(objects_of(ran.run()), [""; 0]);
+    assert_eq!(objects_of(ran.run()), [""; 0], "{}", ran.stderr);
 }
 
 /// How often each verb of docker was called in a run of so many trials.
@@ -77,7 +77,9 @@ fn a_trial_takes_few_docker_calls_and_what_is_the_same_for_all_is_done_once() {
         for (verb, wanted) in [("create", 6), ("start", 6), ("run", each), ("network create", each)] {
             assert_eq!(more(verb), wanted, "{verb}: {few:?} {many:?}");
         }
-        assert_eq!(more("network connect"), each, "{few:?} {many:?}");
+        for verb in ["network connect", "network disconnect"] {
+            assert_eq!(more(verb), each, "{verb}: {few:?} {many:?}");
+        }
         // Before its start and after its end; and one look for each removal, in which several trials may go together.
         assert!((12..=18).contains(&more("inspect container")), "{few:?} {many:?}");
         assert!((1..=6).contains(&more("rm")), "{few:?} {many:?}");
@@ -86,8 +88,58 @@ fn a_trial_takes_few_docker_calls_and_what_is_the_same_for_all_is_done_once() {
             assert_eq!(more(once), 0, "{once}: {few:?} {many:?}");
         }
         let known = ["create", "start", "run", "network create", "network connect", "inspect container", "rm"];
-        let known: Vec<&str> = known.into_iter().chain(["network rm", "inspect network"]).collect();
+        let known =
+            known.into_iter().chain(["network disconnect", "network rm", "inspect network"]).collect::<Vec<_>>();
         let others: Vec<&String> = many.keys().filter(|verb| !known.contains(&verb.as_str())).collect();
         assert!(others.iter().all(|verb| more(verb) == 0), "{others:?}: {few:?} {many:?}");
     }
+}
+
+/// Engines lose count of who is on a network where several come or go at once, and keep it then until their next start.
+#[test]
+fn relays_come_to_their_shared_network_and_go_from_it_one_at_a_time() {
+    let rule = r#"
+if args[:1] == ["run"] or args[:2] in (["network", "connect"], ["network", "disconnect"]) or args[:1] == ["rm"]:
+    def note(what):
+        with open(os.path.join(FOLDER, "turns"), "a") as turns:
+            turns.write(json.dumps({"call": k, "what": what, "args": args}) + "\n")
+    note("begins")
+    if args[0] == "network":
+        time.sleep(0.3)
+    code = real()
+    note("ends")
+    return code
+return None
+"#;
+    let wrapper = Wrapper::new(rule);
+    let package = Package::new("print('{\"ok\": true}')").policy(json!({"operations": {"refund": {}}}));
+    let ran = package.args(&["--repeat", "12", "--jobs", "6"]).env("PATH", &wrapper.path()).run();
+    assert_eq!(ran.json["counts"]["passed"], 12, "{}", ran.stderr);
+    let turns = std::fs::read_to_string(wrapper.file("turns")).unwrap();
+    let turns: Vec<serde_json::Value> = turns.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let words = |turn: &serde_json::Value| -> Vec<String> {
+        turn["args"].as_array().unwrap().iter().map(|word| word.as_str().unwrap().to_owned()).collect()
+    };
+    // The attestation's relay among them.
+    let (mut on, mut most, mut open) = (std::collections::BTreeSet::new(), 0, None);
+    for turn in &turns {
+        let words = words(turn);
+        match (words[0].as_str(), words[1].as_str(), turn["what"].as_str().unwrap()) {
+            ("network", _, "begins") => assert_eq!(open.replace(turn["call"].clone()), None, "two at once: {turns:?}"),
+            ("network", "connect", _) => {
+                assert_eq!(open.take(), Some(turn["call"].clone()));
+                assert!(on.insert((words[2].clone(), words[3].clone())), "twice: {turn}");
+                most = most.max(on.len());
+            }
+            ("network", _, _) => {
+                assert_eq!(open.take(), Some(turn["call"].clone()));
+                assert!(on.remove(&(words[2].clone(), words[3].clone())), "never came: {turn}");
+            }
+            // Neither by its own start nor by its removal.
+            ("run", _, _) => assert!(!on.iter().any(|(network, _)| words.contains(network)), "{turn}"),
+            _ => assert!(!on.iter().any(|(_, relay)| words.contains(relay)), "{turn}"),
+        }
+    }
+    assert_eq!((on.len(), most > 1), (0, true), "{turns:?}");
+    assert_eq!(objects_of(ran.run()), [""; 0], "{}", ran.stderr);
 }
