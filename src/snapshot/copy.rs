@@ -301,3 +301,6 @@ impl Trouble {
 fn errno(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
+
+#[cfg(test)]
+mod tests;

@@ -169,3 +169,6 @@ fn environment(top: &Path) -> Environment {
         .with("GIT_TERMINAL_PROMPT", "0")
         .with("GIT_ATTR_NOSYSTEM", "1")
 }
+
+#[cfg(test)]
+mod tests;

@@ -294,6 +294,22 @@ fn neither_the_repository_nor_the_working_tree_is_changed() {
     assert_ne!(state(it.root.as_std_path()), before);
 }
 
+#[test]
+fn a_replaced_commit_is_compared_as_it_was_made() {
+    let it = Repository::new();
+    it.write("a", "one");
+    it.commit();
+    let first = String::from_utf8(it.git(&["rev-parse", "HEAD"])).unwrap();
+    it.write("a", "two");
+    it.commit();
+    let second = String::from_utf8(it.git(&["rev-parse", "HEAD"])).unwrap();
+    it.git(&["reset", "-q", "--soft", first.trim()]);
+    it.git(&["replace", first.trim(), second.trim()]);
+    assert!(it.git(&["status", "--porcelain"]).is_empty(), "plain git is not deceived, so nothing is proven");
+    let taken = it.take();
+    assert_eq!((taken.commit.as_deref(), taken.dirty), (Some(first.trim()), true));
+}
+
 /// Everything below a folder, `.git` too: kind, mode, content and the time of the last write.
 fn state(root: &Path) -> BTreeMap<PathBuf, (u32, i64, i64, Vec<u8>)> {
     let mut all = BTreeMap::new();

@@ -5,6 +5,7 @@ use super::repository::{WIDE, refusal};
 use crashlab::interrupt::Interrupt;
 use crashlab::policy::SnapshotLimits;
 use std::os::unix::fs::symlink;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 #[test]
 fn a_link_inside_the_tree_stays_a_link() {
@@ -191,10 +192,11 @@ fn a_file_that_changes_while_it_is_copied_is_noticed() {
     let all = ["**".to_owned()];
     let source =
         crashlab::snapshot::Source { source: &it.root, package: None, results: None, files: &all, limits: WIDE };
+    let ended = AtomicBool::new(false);
     let taken = std::thread::scope(|scope| {
         scope.spawn(|| {
-            // As soon as its copy has begun.
-            while !laid.exists() {
+            // As soon as its copy has begun; should none ever begin, this ends too.
+            while !laid.exists() && !ended.load(Ordering::Relaxed) {
                 std::thread::yield_now();
             }
             std::fs::OpenOptions::new()
@@ -202,7 +204,9 @@ fn a_file_that_changes_while_it_is_copied_is_noticed() {
                 .open(&path)
                 .and_then(|mut file| std::io::Write::write(&mut file, b"x"))
         });
-        crashlab::snapshot::take(&source, &into, &Interrupt::never())
+        let taken = crashlab::snapshot::take(&source, &into, &Interrupt::never());
+        ended.store(true, Ordering::Relaxed);
+        taken
     });
     let refused = taken.unwrap_err().downcast::<crashlab::exit::Refusal>().unwrap();
     assert!(refused.message.contains("big changed while it was copied"), "{refused}");

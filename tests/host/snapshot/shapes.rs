@@ -302,6 +302,23 @@ fn executable_bits_make_dirty_only_where_they_mean_something() {
 }
 
 #[test]
+fn where_links_are_checked_out_as_files_such_a_file_is_no_change() {
+    let it = Repository::new();
+    std::os::unix::fs::symlink("a", it.root.join("link")).unwrap();
+    it.commit();
+    it.git(&["config", "core.symlinks", "false"]);
+    std::fs::remove_file(it.root.join("link")).unwrap();
+    it.git(&["checkout", "--", "link"]);
+    let taken = it.take();
+    assert_eq!((taken.laid()[b"link".as_slice()].clone(), taken.dirty), (("file", b"a".to_vec()), false));
+    it.write("link", "b");
+    assert!(it.take().dirty);
+    it.write("link", "a");
+    it.git(&["config", "core.symlinks", "true"]);
+    assert!(it.take().dirty);
+}
+
+#[test]
 fn what_lies_around_a_repository_is_found_as_git_finds_it() {
     let it = Repository::new();
     it.write("folder/a", "x");

@@ -64,6 +64,25 @@ fn what_is_laid_can_be_read_by_the_sandbox_and_keeps_its_executable_bit() {
 }
 
 #[test]
+fn a_strict_umask_takes_no_bits_away() {
+    let mut again = assert_cmd::Command::new("sh");
+    again.args(["-c", "umask 077; exec \"$@\"", "sh"]).arg(std::env::current_exe().unwrap());
+    again.args(["--exact", "--ignored", "snapshot::taken::in_a_process_with_a_strict_umask"]);
+    again.assert().success().stdout(predicates::str::contains("1 passed"));
+}
+
+#[test]
+#[ignore = "a part of the test above, in a process of its own"]
+fn in_a_process_with_a_strict_umask() {
+    let it = Repository::new();
+    it.write("a/file", "x");
+    std::fs::set_permissions(it.write("a/tool", "x"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let taken = it.take();
+    let mode = |path: &str| taken.folder.join(path).metadata().unwrap().permissions().mode() & 0o7777;
+    assert_eq!(["", "a", "a/file", "a/tool"].map(mode), [0o755, 0o755, 0o644, 0o755]);
+}
+
+#[test]
 fn outside_a_repository_it_is_refused_with_what_to_do() {
     let it = Repository::none();
     it.write("a", "x");
