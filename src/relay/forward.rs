@@ -20,7 +20,7 @@ const NO_LISTENER: u8 = 70;
 /// How long the way to the gateway may take to come.
 const WAY: Duration = Duration::from_secs(60);
 /// How long the gateway may take to take a connection.
-const CONNECT: Duration = Duration::from_secs(4);
+const CONNECT: Duration = Duration::from_secs(10);
 /// How long a target's unread bytes are still taken after the answer, so that closing does not destroy it.
 const LINGER: Duration = Duration::from_secs(2);
 const STACK: usize = 128 << 10;

@@ -26,8 +26,8 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// How long a relay may take to reach the gateway: a firewall that drops packets shows within seconds.
-const RELAY_READY: Duration = Duration::from_secs(20);
+/// How long a relay may take to reach the gateway on a busy machine. One that a firewall keeps from it ends by itself before.
+const RELAY_READY: Duration = Duration::from_secs(60);
 /// How long a relay is waited for before it is looked at whether it still runs.
 const RELAY_GLANCE: Duration = Duration::from_secs(2);
 /// No script of replies is larger.
