@@ -36,7 +36,10 @@ pub fn killed_in_a_trial(package: &Package) -> String {
 
 #[test]
 fn a_second_interruption_shortens_the_waits_and_lists_what_is_left_with_the_command_that_finishes_it() {
-    let wrapper = Wrapper::new("if args[:1] == ['rm']: open(FOLDER + '/hangs', 'w').close(); time.sleep(300)");
+    // A call that is not ended within half a minute, of the minute that it would have, says so.
+    let rule = "def leave(name): open(FOLDER + name, 'w').close()\n\
+                if args[:1] == ['rm']: leave('/hangs'); time.sleep(30); leave('/waited'); time.sleep(270)";
+    let wrapper = Wrapper::new(rule);
     let path = std::env::var("PATH").unwrap();
     let package = Package::new(SLEEPER).policy(json!({"sandbox": {"wall_time": "290s"}})).env("PATH", &wrapper.path());
     let child = start(&package);
@@ -44,7 +47,7 @@ fn a_second_interruption_shortens_the_waits_and_lists_what_is_left_with_the_comm
     interrupt(&child, "INT");
     interrupt(&child, "INT");
     let ran = Ran::new(child.wait_with_output().unwrap());
-    assert_eq!(ran.exit, 130, "{}", ran.stderr);
+    assert_eq!((ran.exit, wrapper.file("waited").exists()), (130, false), "{}", ran.stderr);
     let failures = ran.json["cleanup"]["failures"].as_array().unwrap();
     assert!(!failures.is_empty(), "{}", ran.json);
     let finish = format!("crashlab clean {} --results {}", ran.run(), package.results().display());
