@@ -150,6 +150,12 @@ impl Journal {
         written.with_context(|| format!("failed to write the journal {}", self.path))
     }
 
+    /// As a disk that takes nothing any more.
+    #[cfg(test)]
+    pub fn break_for_writing(&mut self) {
+        self.file = File::open(&self.path).unwrap();
+    }
+
     /// Half a line, left by a power cut, a kill or a disk that was full for a while, must not swallow the next one.
     fn is_torn(&mut self) -> std::io::Result<bool> {
         if self.file.seek(SeekFrom::End(0))? == 0 {

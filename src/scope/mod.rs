@@ -419,3 +419,42 @@ fn make_private(folder: &Utf8Path) -> Result<()> {
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.with_context(|| format!("failed to make the folder {folder}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interrupt::Interrupt;
+    use crate::trace::Trace;
+
+    fn open(folder: &Utf8Path) -> Scope {
+        let run = RunId::try_from("20260102T030405Z-abcd".to_owned()).unwrap();
+        std::fs::create_dir(folder.join("run")).unwrap();
+        let docker = Docker::new(&Interrupt::never(), &Trace::off());
+        Scope::open(&run, &folder.join("run"), &folder.join("scopes"), &docker).unwrap()
+    }
+
+    fn container() -> Resource {
+        Resource::intent(Kind::Container, "crashlab-20260102T030405Z-abcd-target-1", BTreeMap::new())
+    }
+
+    #[test]
+    fn nothing_is_made_whose_intent_is_not_on_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let scope = open(Utf8Path::from_path(folder.path()).unwrap());
+        scope.lock().journal.break_for_writing();
+        let made = scope.create::<()>(container(), || panic!("it was made"));
+        assert!(made.unwrap_err().to_string().contains("failed to write the journal"));
+    }
+
+    #[test]
+    fn what_was_made_is_owed_also_where_its_identity_could_not_be_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let scope = open(Utf8Path::from_path(folder.path()).unwrap());
+        let made = scope.create(container(), || {
+            scope.lock().journal.break_for_writing();
+            Ok(((), Some("1".repeat(64))))
+        });
+        assert!(made.unwrap_err().to_string().contains("failed to write the journal"));
+        assert_eq!(scope.lock().held.last().and_then(|held| held.id.clone()), Some("1".repeat(64)));
+    }
+}
