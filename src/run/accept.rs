@@ -94,11 +94,14 @@ struct Chosen {
     seed: Option<u64>,
 }
 
-/// `all` is undisturbed and under each drill; a name is that drill alone.
+/// `all` is undisturbed and under each drill; a name is that drill alone. All of none is a mistake: a run that was to be
+/// disturbed and is not would say more than it has tried.
 fn choose(policy: &Policy, args: &cli::Run) -> Result<Chosen> {
     let drills: Vec<Option<String>> = match args.drill.as_deref() {
         None => vec![None],
-        Some("all") => std::iter::once(None).chain(policy.drills.keys().cloned().map(Some)).collect(),
+        Some("all") if !policy.drills.is_empty() => {
+            std::iter::once(None).chain(policy.drills.keys().cloned().map(Some)).collect()
+        }
         Some(name) if policy.drills.contains_key(name) => vec![Some(name.to_owned())],
         Some(name) => {
             let known: Vec<&str> = policy.drills.keys().map(String::as_str).collect();

@@ -140,8 +140,10 @@ fn a_drill_that_is_not_there_is_refused_with_those_that_are() {
         assert_eq!((exit, docker), (2, false), "{document}");
         assert_eq!((&document["where"], &document["hint"]), (&json!("--drill"), &json!("declared: all, busy")));
     }
-    let none = Package::new(&json!({}), true).crashlab("run", &["--drill", "busy"]);
-    assert!(none.0 == 2 && none.1["hint"].as_str().unwrap().contains("drills/rate-limited"), "{}", none.1);
+    for name in ["busy", "all"] {
+        let none = Package::new(&json!({}), true).crashlab("run", &["--drill", name]);
+        assert!(none.0 == 2 && none.1["hint"].as_str().unwrap().contains("drills/rate-limited"), "{name}: {}", none.1);
+    }
     for args in [["--seed", "x"], ["--seed", "-1"], ["--seed", "18446744073709551616"]] {
         assert_eq!(package.crashlab("run", &[&args[..], &["--drill", "busy"]].concat()).0, 2, "{args:?}");
     }
