@@ -3,7 +3,7 @@
 //! XML cannot hold, or what would make text read otherwise than it is, stands there as an escape.
 
 use crate::report::human::outcome_words;
-use crate::report::text::push_safe;
+use crate::report::text::{entity, push_safe};
 use crate::report::words;
 use crate::results::record::{CaseRecord, RunRecord, TrialRecord};
 use crate::verdict::{Counts, Outcome};
@@ -95,22 +95,18 @@ fn details(trial: &TrialRecord) -> String {
 
 /// Text for an attribute or an element. Line ends in an attribute would be read as spaces: they are written as references.
 pub(crate) fn escape(text: &str) -> Cow<'_, str> {
-    let plain = |char: char| matches!(char, ' '..='~') && !matches!(char, '&' | '<' | '>' | '"' | '\'');
+    let plain = |char: char| matches!(char, ' '..='~') && entity(char).is_none();
     if text.chars().all(plain) {
         return Cow::Borrowed(text);
     }
     let push = |mut out: String, char: char| {
-        match char {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            '\n' | '\t' => {
+        match (entity(char), char) {
+            (Some(entity), _) => out.push_str(entity),
+            (None, '\n' | '\t') => {
                 let _ = write!(out, "&#{};", u32::from(char));
             }
             // Some of what is not safe XML 1.0 has no way to write, not as a reference either.
-            char => return push_safe(out, char),
+            (None, char) => return push_safe(out, char),
         }
         out
     };

@@ -20,6 +20,18 @@ pub fn safe_lines(text: &str) -> Vec<String> {
     text.split('\n').map(|each| line(each.strip_suffix('\r').unwrap_or(each))).collect()
 }
 
+/// What stands for a character that markup, XML or HTML, would read as its own.
+pub(crate) fn entity(char: char) -> Option<&'static str> {
+    match char {
+        '&' => Some("&amp;"),
+        '<' => Some("&lt;"),
+        '>' => Some("&gt;"),
+        '"' => Some("&quot;"),
+        '\'' => Some("&#39;"),
+        _ => None,
+    }
+}
+
 /// Adds a character, or the escape that stands for it.
 pub(crate) fn push_safe(mut out: String, char: char) -> String {
     match char {

@@ -14,7 +14,7 @@ mod summary;
 pub use compare::compare;
 pub use run::run;
 
-use crate::report::text::safe;
+use crate::report::text::{entity, safe};
 use anyhow::{Context as _, Result};
 use base64::Engine as _;
 use sha2::Digest as _;
@@ -98,13 +98,9 @@ fn escape(text: &str) -> String {
     let text = safe(text);
     let mut out = String::with_capacity(text.len());
     for char in text.chars() {
-        match char {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            char => out.push(char),
+        match entity(char) {
+            Some(entity) => out.push_str(entity),
+            None => out.push(char),
         }
     }
     out
