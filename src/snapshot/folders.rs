@@ -134,7 +134,7 @@ mod tests {
         std::fs::create_dir_all(root.join("real/inner")).unwrap();
         std::os::unix::fs::symlink("real", root.join("link")).unwrap();
         let mut folders = Folders::to_read(&root).unwrap();
-        for path in ["link", "link/inner"] {
+        for path in ["link", "link/inner", "link/inner", "real/inner/missing", "real/inner/missing"] {
             assert!(folders.at(path.as_bytes()).is_err(), "{path}");
         }
         // And a failure does not spoil what comes after it.

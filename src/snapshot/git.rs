@@ -90,9 +90,11 @@ impl Repository {
         self.ask(&["ls-files", "-z", "--cached", "--stage", "-t", "--debug"])
     }
 
-    /// What is neither tracked nor ignored.
-    pub(super) fn untracked(&self) -> Result<Vec<u8>> {
-        self.ask(&["ls-files", "-z", "--others", "--exclude-standard"])
+    /// What is neither tracked nor ignored; and what git says meanwhile: a folder that it cannot open is a warning to it,
+    /// no error, and what is in there is missing from the list.
+    pub(super) fn untracked(&self) -> Result<(Vec<u8>, Vec<u8>)> {
+        let answer = self.answer(&["ls-files", "-z", "--others", "--exclude-standard"])?;
+        Ok((answer.stdout, answer.stderr))
     }
 
     /// What git tracks or would track below the folder, each path once.
@@ -119,11 +121,12 @@ impl Repository {
     }
 
     fn ask(&self, args: &[&str]) -> Result<Vec<u8>> {
+        Ok(self.answer(args)?.stdout)
+    }
+
+    fn answer(&self, args: &[&str]) -> Result<Finished> {
         let answer = self.run(args)?;
-        if !answer.status.success() {
-            return Err(self.refused(&answer.complaint()).into());
-        }
-        Ok(answer.stdout)
+        if answer.status.success() { Ok(answer) } else { Err(self.refused(&answer.complaint()).into()) }
     }
 
     fn refused(&self, complaint: &str) -> Refusal {

@@ -90,6 +90,7 @@ pub(super) fn list(root: &Utf8Path, stop: &Interrupt) -> Result<Listing> {
         empty: Vec::new(),
         unread: Vec::new(),
         complaint: String::new(),
+        told: Vec::new(),
     };
     lister.listing.commit = lister.add(&repository, b"", 0)?;
     Ok(lister.finish())
@@ -109,6 +110,8 @@ struct Lister<'a> {
     /// Repositories whose commit cannot be read, and why the first cannot.
     unread: Vec<Vec<u8>>,
     complaint: String,
+    /// What git warned about while it looked for untracked files.
+    told: Vec<Vec<u8>>,
 }
 
 impl Lister<'_> {
@@ -152,7 +155,9 @@ impl Lister<'_> {
             self.entry([prefix, &entry.path].concat(), entry, tracked, depth)?;
         }
         self.listing.differing.extend(head.into_keys().map(|path| [prefix, path].concat()));
-        for path in index::untracked(&answers.untracked)? {
+        let (untracked, told) = &answers.untracked;
+        self.told.extend(told.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).map(<[u8]>::to_vec));
+        for path in index::untracked(untracked)? {
             self.untracked([prefix, path].concat(), depth)?;
         }
         Ok(answers.commit)
@@ -220,6 +225,7 @@ impl Lister<'_> {
             (self.absent, "submodules that are not checked out, so none of their files is taken"),
             (self.empty, "folders that git lists without anything in them, left out"),
             (self.unread, &unread),
+            (self.told, "git did not see everything, so untracked files may be missing"),
         ];
         let mut listing = self.listing;
         for (paths, what) in told.iter().filter(|(paths, _)| !paths.is_empty()) {
@@ -237,7 +243,7 @@ impl Lister<'_> {
 struct Answers {
     commit: Option<String>,
     tracked: Vec<u8>,
-    untracked: Vec<u8>,
+    untracked: (Vec<u8>, Vec<u8>),
     committed: Result<Vec<u8>, String>,
     modes: bool,
     links: bool,
@@ -251,15 +257,39 @@ fn ask(repository: &Repository) -> Result<Answers> {
         let commit = repository.head()?;
         let committed = commit.as_deref().map_or(Ok(Ok(Vec::new())), |commit| repository.committed(commit))?;
         let (modes, links) = repository.means()?;
-        let joined = |thread: std::thread::ScopedJoinHandle<'_, Result<Vec<u8>>>| {
-            thread.join().unwrap_or_else(|_| Err(anyhow!("the thread that asks git ended early")))
-        };
         Ok(Answers { commit, tracked: joined(tracked)?, untracked: joined(untracked)?, committed, modes, links })
     })
+}
+
+fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    thread.join().unwrap_or_else(|_| Err(anyhow!("the thread that asks git ended early")))
 }
 
 /// Whether a file was last written before the index: else a later write could have left the same time stamp. File systems
 /// without nanoseconds are compared by seconds.
 fn is_older(file: (i64, i64), index: (i64, i64)) -> bool {
     if file.1 == 0 || index.1 == 0 { file.0 < index.0 } else { file < index }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stat_data_vouches_only_for_what_was_written_before_the_index() {
+        let table = [
+            ((5, 1), (6, 1), true),
+            ((5, 1), (5, 2), true),
+            ((5, 1), (5, 1), false),
+            ((5, 2), (5, 1), false),
+            ((6, 1), (5, 1), false),
+            // Either one without nanoseconds: only seconds tell.
+            ((5, 0), (5, 1), false),
+            ((5, 1), (5, 0), false),
+            ((5, 0), (6, 0), true),
+        ];
+        for (file, index, older) in table {
+            assert_eq!(is_older(file, index), older, "{file:?} {index:?}");
+        }
+    }
 }
