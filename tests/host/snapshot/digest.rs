@@ -17,6 +17,8 @@ fn the_digest_can_be_recomputed_by_another_program() {
         let name = if name == b"a/b" { b"folder/b".as_slice() } else { name };
         it.write(OsStr::from_bytes(name), [name, b" content"].concat());
     }
+    // Large enough that a file system which can shares its blocks.
+    it.write("large", (0..300_000_u32).flat_map(u32::to_le_bytes).collect::<Vec<u8>>());
     let tool = it.write("tool", "#!/bin/sh\n");
     std::fs::set_permissions(tool, std::fs::Permissions::from_mode(0o755)).unwrap();
     std::os::unix::fs::symlink(OsStr::from_bytes(b"\xff\xfe"), it.root.join("link")).unwrap();
