@@ -9,7 +9,7 @@ PREFIX ?= /usr/local
 BINARY ?= target/release/crashlab
 SHARE ?= target/share
 
-.PHONY: demo test test-host test-engine test-second-engine test-faults lint build release share install deb pictures bench engine fuzz
+.PHONY: demo test test-host test-engine test-second-engine test-faults test-litellm lint build release share install deb pictures bench engine fuzz
 
 demo: engine build
 	scripts/demo
@@ -27,6 +27,11 @@ test-engine: engine
 test-second-engine: engine
 	scripts/second-engine
 
+# The gateway in front of LiteLLM's proxy. Apart from `make test`: the proxy and what it wants are 430 MB, minutes to install.
+test-litellm: engine
+	scripts/litellm
+	CRASHLAB_LITELLM=$(CURDIR)/target/litellm cargo test --test engine -- litellm:: --nocapture
+
 test-faults: engine
 	CRASHLAB_FAULTS=all cargo test --test engine -- docker_faults:: --nocapture
 
@@ -38,7 +43,7 @@ lint:
 	rustfmt --edition 2024 --check fuzz/fuzz_targets/*.rs
 	rustfmt --edition 2024 --check src/relay/main.rs
 	cargo clippy --all-targets -- -D warnings
-	! command -v shellcheck >/dev/null || shellcheck .ci/run scripts/engine scripts/second-engine scripts/test scripts/record-docker scripts/demo scripts/fuzz scripts/bench/all \
+	! command -v shellcheck >/dev/null || shellcheck .ci/run scripts/engine scripts/second-engine scripts/test scripts/litellm scripts/record-docker scripts/demo scripts/fuzz scripts/bench/all \
 		scripts/examples/*.sh
 
 build:

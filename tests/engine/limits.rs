@@ -283,27 +283,6 @@ fn what_outlives_its_time_is_dead_before_the_verifier_looks() {
     assert_eq!(after["refunds"], json!(answered), "every call that was answered is in the world that was judged");
 }
 
-/// The highest resident size of a run's process, in KiB, by the kernel's own mark.
-fn peak_of(package: &Package) -> u64 {
-    let file = |name: &str| std::fs::File::create(package.path().join(name)).unwrap();
-    let mut child = package.command().stdout(file("out")).stderr(file("err")).spawn().unwrap();
-    let status = format!("/proc/{}/status", child.id());
-    let mut peak = 0;
-    while child.try_wait().unwrap().is_none() {
-        let text = std::fs::read_to_string(&status).unwrap_or_default();
-        let mark = text.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
-        peak = mark.unwrap_or(0).max(peak);
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
-    let run = crate::support::Ran::new(std::process::Output {
-        status: child.wait().unwrap(),
-        stdout: std::fs::read(package.path().join("out")).unwrap(),
-        stderr: std::fs::read(package.path().join("err")).unwrap(),
-    });
-    assert_eq!(run.json["counts"]["passed"], 4, "{}", run.stderr);
-    peak
-}
-
 /// Contract P4: what targets print goes through, it does not stay.
 #[test]
 fn memory_does_not_grow_with_what_targets_print() {
@@ -314,7 +293,9 @@ fn memory_does_not_grow_with_what_targets_print() {
     };
     let peak = |mebibytes: u32| {
         let package = Package::new(&agent(mebibytes)).policy(json!({"sandbox": {"output": "64MiB"}}));
-        peak_of(&package.args(&["--repeat", "4", "--jobs", "4"]))
+        let (ran, peak) = package.args(&["--repeat", "4", "--jobs", "4"]).run_with_peak();
+        assert_eq!(ran.json["counts"]["passed"], 4, "{}", ran.stderr);
+        peak
     };
     let (quiet, loud) = (peak(0), peak(60));
     assert!(loud < quiet + (12 << 10), "{quiet} KiB with nothing printed, {loud} KiB with 4 × 60 MiB");

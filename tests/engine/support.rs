@@ -134,6 +134,24 @@ impl Package {
         Ran::new(self.command().output().unwrap())
     }
 
+    /// Runs it to its end, and gives the highest resident size of its process, in KiB, by the kernel's own mark.
+    pub fn run_with_peak(&self) -> (Ran, u64) {
+        let file = |name: &str| std::fs::File::create(self.folder.path().join(name)).unwrap();
+        let mut child = self.command().stdout(file("out")).stderr(file("err")).spawn().unwrap();
+        let status = format!("/proc/{}/status", child.id());
+        let mut peak = 0;
+        while child.try_wait().unwrap().is_none() {
+            let text = std::fs::read_to_string(&status).unwrap_or_default();
+            let mark =
+                text.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
+            peak = mark.unwrap_or(0).max(peak);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let read = |name: &str| std::fs::read(self.folder.path().join(name)).unwrap();
+        let output = Output { status: child.wait().unwrap(), stdout: read("out"), stderr: read("err") };
+        (Ran::new(output), peak)
+    }
+
     /// Another command of crashlab over the same results.
     pub fn crashlab(&self, args: &[&str]) -> Output {
         crashlab(&self.results()).args(args).envs(&self.env).output().unwrap()
