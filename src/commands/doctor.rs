@@ -85,14 +85,19 @@ fn told(engine: &Engine) -> Vec<Finding> {
         Finding::holds("cgroup", format!("version {}", engine.cgroup)),
         Finding::holds("runtime", format!("{} of {}", engine.runtime, engine.runtimes.join(", "))),
     ];
-    findings.extend(engine.warnings.iter().map(|warning| {
-        let limits = ["memory", "swap", "cpu", "pids"].iter().any(|word| warning.to_ascii_lowercase().contains(word));
-        match limits {
-            true => Finding::shortfall("engine_warning", warning, "the kernel or the cgroup lacks a controller"),
-            false => Finding::note("engine_warning", warning),
-        }
+    findings.extend(engine.warnings.iter().map(|warning| match is_of_a_limit(warning) {
+        true => Finding::shortfall("engine_warning", warning, "the kernel or the cgroup lacks a controller"),
+        false => Finding::note("engine_warning", warning),
     }));
     findings
+}
+
+/// Whether an engine's warning is of a limit that sandboxes have; they have no set of CPUs, no shares, and none for the
+/// kernel's own memory.
+fn is_of_a_limit(warning: &str) -> bool {
+    let warning = warning.to_ascii_lowercase();
+    let ours = ["memory limit", "swap limit", "cpu cfs", "pids limit"];
+    ours.iter().any(|word| warning.contains(word)) && !warning.contains("kernel memory")
 }
 
 fn place(engine: &Engine) -> Finding {
@@ -256,4 +261,31 @@ fn default_policy() -> Result<Policy> {
         "evaluation": {"command": ["none"]},
     });
     Ok(policy::parse(document.to_string().as_bytes())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_of_a_limit;
+
+    #[test]
+    fn only_warnings_of_limits_that_sandboxes_have_are_shortfalls() {
+        let table = [
+            ("WARNING: No memory limit support", true),
+            ("WARNING: No swap limit support", true),
+            ("WARNING: No cpu cfs quota support", true),
+            ("WARNING: No cpu cfs period support", true),
+            ("WARNING: No pids limit support", true),
+            // Seen with control groups of version 2 on a kernel without that controller.
+            ("WARNING: No cpuset support", false),
+            ("WARNING: No cpu shares support", false),
+            ("WARNING: No kernel memory limit support", false),
+            ("WARNING: No kernel memory TCP limit support", false),
+            ("WARNING: No oom kill disable support", false),
+            ("WARNING: No blkio weight support", false),
+            ("WARNING: bridge-nf-call-iptables is disabled", false),
+        ];
+        for (warning, ours) in table {
+            assert_eq!(is_of_a_limit(warning), ours, "{warning}");
+        }
+    }
 }

@@ -30,7 +30,8 @@ fn read(path: impl AsRef<Path>) -> String {
 
 fn line(path: impl AsRef<Path>) -> Option<String> {
     let text = read(path);
-    let text = text.trim();
+    // SELinux ends its label with a zero byte.
+    let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\0');
     (!text.is_empty()).then(|| text.to_owned())
 }
 
