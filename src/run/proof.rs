@@ -34,10 +34,7 @@ impl Proof {
             made = self.told.wait(made).unwrap_or_else(PoisonError::into_inner);
         }
         match &*made {
-            Some(Ok(attestation)) if attestation.shape != *shape => {
-                Ok(vec![Shortfall::new("attestation", "of this sandbox", "of another one")])
-            }
-            Some(Ok(attestation)) => Ok(attestation.shortfalls.clone()),
+            Some(Ok(attestation)) => Ok(attestation.lacks(shape)),
             Some(Err(error)) => Err(anyhow!("the sandbox could not be proven: {error}")),
             None => Ok(Vec::new()),
         }

@@ -54,6 +54,16 @@ pub struct Attestation {
     pub shape: Shape,
 }
 
+impl Attestation {
+    /// What a sandbox of this shape lacks: the proof itself where another one was looked at.
+    pub fn lacks(&self, shape: &Shape) -> Vec<Shortfall> {
+        if self.shape != *shape {
+            return vec![Shortfall::new("attestation", "of this sandbox", "of another one")];
+        }
+        self.shortfalls.clone()
+    }
+}
+
 /// The network that the sandbox has, and who must not be reached through it.
 #[derive(Debug, Clone)]
 pub struct Surroundings {

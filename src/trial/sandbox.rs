@@ -390,4 +390,19 @@ mod tests {
             assert_eq!(Shape::of(&spec()) == Shape::of(&other), same, "{what}");
         }
     }
+
+    #[test]
+    fn a_sandbox_that_was_looked_at_proves_no_other_one() {
+        let weak = Shortfall::new("memory", "1", "2");
+        let seen = |shortfalls: Vec<Shortfall>| attest::Attestation {
+            shape: Shape::of(&spec()),
+            shortfalls,
+            ..attest::Attestation::default()
+        };
+        let mut other = spec();
+        other.bounds.processes += 1;
+        assert_eq!(seen(vec![]).lacks(&Shape::of(&spec())), []);
+        assert_eq!(seen(vec![weak.clone()]).lacks(&Shape::of(&spec())), [weak]);
+        assert_eq!(seen(vec![]).lacks(&Shape::of(&other))[0].requirement, "attestation");
+    }
 }

@@ -140,6 +140,40 @@ fn host_ear() -> (TcpListener, Vec<SocketAddr>) {
     (listener, addresses)
 }
 
+/// Flags that the table below has no line for.
+const NOT_SEEN_FROM_INSIDE: [&str; 9] = [
+    // Seen in what the engine says, which the table of ways out takes away.
+    "--no-healthcheck",
+    "--stop-signal",
+    "--log-driver",
+    "--workdir",
+    "--entrypoint",
+    // Of the call, not of the sandbox.
+    "--name",
+    "--pull",
+    // Nothing leads to a resolver: with no search list the host's own names are not even told.
+    "--dns-search",
+    // A bind's source and place; its `readonly` is in the table.
+    "--mount",
+];
+
+/// A flag that comes to the list gets its line in the table.
+fn every_flag_is_taken_out(args: &[String], table: &[(Option<Change>, &[&str])]) {
+    let taken_out = |flag: &str| {
+        table.iter().any(|(change, _)| match change {
+            Some(Change::Without(words)) => words.contains(&flag),
+            Some(Change::WithoutFlag(name)) => *name == flag,
+            Some(Change::WithoutFlags(names)) => names.contains(&flag),
+            // The mode of --ipc is the engine's own default: another one takes its place.
+            Some(Change::Instead(old, _)) => *old == "private" && flag == "--ipc",
+            Some(Change::With(_)) | None => false,
+        })
+    };
+    for flag in args.iter().filter(|word| word.starts_with("--") && word.len() > 2) {
+        assert!(taken_out(flag) || NOT_SEEN_FROM_INSIDE.contains(&flag.as_str()), "no line for {flag}");
+    }
+}
+
 #[test]
 fn each_flag_that_is_missing_turns_its_requirement_red() {
     use Change::{Instead, With, Without, WithoutFlag, WithoutFlags};
@@ -184,6 +218,7 @@ fn each_flag_that_is_missing_turns_its_requirement_red() {
     let (_folder, source, program) = ground();
     let (_ear, host) = host_ear();
     let questions = Questions { host, ..Questions::default() };
+    every_flag_is_taken_out(&create_container(&spec(&source, Attachment::None)), &table);
     let table = std::sync::Mutex::new(table.into_iter());
     std::thread::scope(|threads| {
         for _ in 0..4 {
@@ -445,22 +480,70 @@ fn the_runtime_of_the_policy_is_the_one_that_is_seen() {
     assert!(refused.json["hint"].as_str().unwrap().contains("runc"), "{}", refused.json);
 }
 
-/// B4: a relay that cannot get through to the host (a firewall does that) is told with direction, address and port.
-#[test]
-fn a_gateway_that_cannot_be_reached_is_told_with_its_address_and_costs_the_measure() {
+/// A rule of the wrapper that points one relay of a run at an address where nobody answers. The first two are the proof's
+/// own: the world of `AFTER_TWO` is made after them.
+pub fn cut_off(relay: u32) -> String {
     let rule = r#"
 if args[0] == "run" and "--to" in args:
-    at = args.index("--to") + 1
-    return subprocess.call([REAL, *args[:at], "192.0.2.1:" + args[at].split(":")[1], *args[at + 1:]])
+    number = 1
+    while True:
+        try:
+            open(f"{FOLDER}/relay-{number}", "x")
+            break
+        except FileExistsError:
+            number += 1
+    if number == @RELAY@:
+        at = args.index("--to") + 1
+        return subprocess.call([REAL, *args[:at], "192.0.2.1:" + args[at].split(":")[1], *args[at + 1:]])
 "#;
-    let wrapper = Wrapper::new(rule);
-    let package = Package::new("print('{\"ok\": true}')").policy(json!({"operations": {"refund": {}}}));
-    let ran = package.env("PATH", &wrapper.path()).run();
-    assert_eq!(ran.exit, 3, "{}", ran.json);
-    let trial = ran.trial("one/1");
-    assert_eq!((&trial["reason"], &trial["stop"]), (&json!("relay_error"), &json!(null)), "{trial}");
-    let told = trial["diagnostics"].to_string();
-    for words in ["did not reach the gateway on this host at address", "port", "firewall"] {
-        assert!(told.contains(words), "{told}");
-    }
+    rule.replace("@RELAY@", &relay.to_string())
+}
+
+/// An evaluation whose trial gets its relay after the two of the proof; the wrapper's folder is in PATH.
+pub const AFTER_TWO: &str = r#"
+import os, pathlib, time
+from crashlab import Check, Evaluation
+
+evaluation = Evaluation()
+
+@evaluation.world
+def world(case):
+    wrapper = next(it for it in map(pathlib.Path, os.environ["PATH"].split(":")) if (it / "calls").exists())
+    while not (wrapper / "relay-2").exists():
+        time.sleep(0.02)
+    return {}
+
+@evaluation.operation
+def refund(world) -> dict:
+    return {}
+
+@evaluation.verify
+def verify(trial):
+    yield Check("never", False, "the target has run")
+
+if __name__ == "__main__":
+    evaluation.serve()
+"#;
+
+/// B4: a relay that cannot get through to the host (a firewall does that) is told with direction, address and port, be it
+/// one of the proof's or the trial's own; nothing is started behind it.
+#[test]
+fn a_gateway_that_cannot_be_reached_is_told_with_its_address_and_costs_the_measure() {
+    std::thread::scope(|threads| {
+        for (relay, reason) in [(1, "engine_error"), (2, "engine_error"), (3, "relay_error")] {
+            threads.spawn(move || {
+                let wrapper = Wrapper::new(&cut_off(relay));
+                let package = Package::new("print('{\"ok\": true}')").file("pkg/evaluation.py", AFTER_TWO);
+                let package = package.policy(json!({"operations": {"refund": {}}}));
+                let ran = package.env("PATH", &wrapper.path()).run();
+                assert_eq!(ran.exit, 3, "{}", ran.json);
+                let trial = ran.trial("one/1");
+                assert_eq!((&trial["reason"], &trial["stop"]), (&json!(reason), &json!(null)), "{relay}: {trial}");
+                let told = trial["diagnostics"].to_string();
+                for words in ["did not reach the gateway on this host at address", "port", "firewall"] {
+                    assert!(told.contains(words), "{relay}: {told}");
+                }
+            });
+        }
+    });
 }

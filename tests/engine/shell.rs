@@ -1,7 +1,7 @@
 //! `crashlab shell` on a terminal: the sandbox, gateway and limits of a trial, nothing stored, everything removed; and no
 //! shell at all in a sandbox that is not proven.
 
-use crate::attest::liar;
+use crate::attest::{AFTER_TWO, cut_off, liar};
 use crate::support::{Package, Wrapper, objects_of};
 use serde_json::json;
 use std::process::{Command, Output};
@@ -74,13 +74,36 @@ fn a_shell_is_in_the_sandbox_of_its_trial_and_leaves_nothing() {
     assert_eq!(left, 0, "something is stored");
 }
 
+/// An engine that says of the shell's own container, and of no other, that it is in one group more.
+const ONE_GROUP_MORE: &str = "if '-target-' in state['Name']: state['HostConfig']['GroupAdd'] = ['0']";
+
 #[test]
 fn no_shell_opens_in_a_sandbox_that_is_not_proven() {
-    let engine = Wrapper::new(&liar("--cap-drop", "state['HostConfig']['CapDrop'] = ['ALL']"));
-    let output = shell(&Package::new(""), &engine, "exit 0");
-    let seen = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(output.status.code(), Some(3), "{seen}");
-    assert!(seen.contains("not what was asked for: capabilities: requested none"), "{seen}");
-    assert_eq!(attached(&engine), 1, "more than the attesting container was started");
-    assert_eq!(objects_of(&run_of(&engine)), [""; 0]);
+    let operations = json!({"operations": {"refund": {}}});
+    let table = [
+        // Told by the proof from inside, by the engine of the shell's own container, and by its own relay.
+        (
+            liar("--cap-drop", "state['HostConfig']['CapDrop'] = ['ALL']"),
+            json!({}),
+            "not what was asked for: capabilities: requested none",
+        ),
+        (liar("--no-such-flag", ONE_GROUP_MORE), json!({}), "not what was asked for: groups: requested , observed 0"),
+        (cut_off(3), operations, "did not reach the gateway on this host at address"),
+    ];
+    std::thread::scope(|threads| {
+        for (engine, policy, told) in table {
+            threads.spawn(move || {
+                let engine = Wrapper::new(&engine);
+                let package = Package::new("").policy(policy);
+                let package =
+                    if told.contains("gateway") { package.file("pkg/evaluation.py", AFTER_TWO) } else { package };
+                let output = shell(&package, &engine, "exit 0");
+                let seen = String::from_utf8_lossy(&output.stdout).into_owned();
+                assert_eq!(output.status.code(), Some(3), "{seen}");
+                assert!(seen.contains(told), "{seen}");
+                assert_eq!(attached(&engine), 1, "more than the attesting container was started: {seen}");
+                assert_eq!(objects_of(&run_of(&engine)), [""; 0]);
+            });
+        }
+    });
 }
