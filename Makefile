@@ -23,7 +23,8 @@ test-host:
 test-engine: engine
 	cargo test --quiet --test engine
 
-# The sandbox's tests once more on Debian 13's engine, nested in a container of this one, with crun as a runtime; as root.
+# All of the sandbox's tests on Debian 13's engine, nested in a container of this one, with containerd's image store and
+# with crun as a runtime; as root. `make test` runs the attestation's and the isolation's there.
 test-second-engine: engine
 	scripts/second-engine
 
