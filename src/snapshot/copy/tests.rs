@@ -5,7 +5,7 @@ use super::super::scan::scan;
 use super::super::select::Selection;
 use super::*;
 use camino::Utf8PathBuf;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt as _, symlink};
 
 /// A tree that was looked at, and an empty folder for its copy.
 struct Looked {
@@ -50,8 +50,12 @@ fn what_is_no_longer_what_was_seen_is_refused_by_name_and_leads_nowhere() {
             |it| {
                 let time = std::fs::metadata(it.at("work/a")).unwrap().modified().unwrap();
                 // Until the clock of the file system shows it: it counts in ticks.
-                let begun = it.found[0].seen;
-                while Seen::of(&rustix::fs::stat(it.at("work/a").as_std_path()).unwrap()) == begun {
+                let changed = |it: &Looked| {
+                    let about = std::fs::metadata(it.at("work/a")).unwrap();
+                    (about.ctime(), about.ctime_nsec())
+                };
+                let before = changed(it);
+                while changed(it) == before {
                     let mut file = std::fs::File::create(it.at("work/a")).unwrap();
                     file.write_all(b"two").unwrap();
                     file.set_modified(time).unwrap();
