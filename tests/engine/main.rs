@@ -34,6 +34,7 @@ mod scope;
 mod scope_endings;
 mod scope_foreign;
 mod sdks;
+mod secrets;
 mod shell;
 mod snapshot;
 mod streams;

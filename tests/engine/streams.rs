@@ -168,7 +168,7 @@ fn peak(count: usize, mebibytes: usize) -> u64 {
 /// together are (1024 for the whole promise; less here, since what is not optimized takes a second for some MiB).
 #[test]
 fn memory_does_not_grow_with_what_streams() {
-    let whole = std::env::var("CRASHLAB_STREAM_MIB").ok().and_then(|text| text.parse().ok()).unwrap_or(128);
+    let whole = std::env::var("CRASHLAB_STREAM_MIB").ok().and_then(|text| text.parse().ok()).unwrap_or(64);
     let (idle, one, many_idle, many) = (peak(1, 0), peak(1, whole), peak(64, 0), peak(64, whole / 64));
     eprintln!(
         "peak KiB: one stream {idle}, of {whole} MiB {one}; 64 streams {many_idle}, of {whole} MiB together {many}"

@@ -49,6 +49,9 @@ fn what_could_be_read_otherwise_is_refused_and_not_forwarded() {
         ("POST gateway:443", "", good, path),
         ("GET /v1/models/gpt-5/x", "", "", path),
         ("GET /v1/models/", "", "", path),
+        ("GET /v1/models/gpt-5%2F..%2Ffiles", "", "", path),
+        ("GET /v1/models/gpt-5%3Fa=b", "", "", path),
+        ("GET /v1/models/gpt-5;a=b", "", "", path),
         ("GET /v1/chat/completions", "X-HTTP-Method-Override: POST\r\n", "", "crashlab_method_not_allowed"),
         ("DELETE /v1/models/gpt-5", "", "", "crashlab_method_not_allowed"),
         ("POST /v1/chat/completions?model=gpt-4", "", good, query),
@@ -93,7 +96,7 @@ fn what_could_be_read_otherwise_is_refused_and_not_forwarded() {
 
 /// The number of attempts in the table above.
 fn table_len() -> u64 {
-    40
+    43
 }
 
 #[test]

@@ -207,6 +207,19 @@ fn only_containers_of_the_relay_network_may_speak() {
 }
 
 #[test]
+fn an_answer_that_comes_before_the_body_is_not_lost_by_what_follows() {
+    let gateway = gateway();
+    let bench = Bench::ready(&gateway, Setting::default());
+    let mut stream = bench.connect();
+    stream.write_all(b"POST /operations/get HTTP/1.1\r\nHost: g\r\nContent-Length: 4000000\r\n\r\n").unwrap();
+    // Closing over unread bytes would reset the connection.
+    stream.write_all(&vec![b' '; 4_000_000]).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
+}
+
+#[test]
 fn a_target_that_waits_to_be_asked_for_its_body_is_asked() {
     let gateway = gateway();
     let bench = Bench::ready(&gateway, Setting::default());

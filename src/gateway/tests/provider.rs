@@ -20,6 +20,7 @@ enum Step {
     Send(Vec<u8>),
     /// Waits until the other end of the channel says so.
     Wait(Receiver<()>),
+    Pause(Duration),
     Close,
     /// Reads until the gateway closes.
     Hang,
@@ -72,6 +73,7 @@ fn serve(mut stream: TcpStream, heard: &Sender<String>, shut: &Sender<()>, answe
                     }
                 }
                 Step::Wait(go) => go.recv().unwrap(),
+                Step::Pause(time) => std::thread::sleep(time),
                 Step::Close => return,
                 Step::Hang => break,
             }
@@ -452,6 +454,23 @@ fn waiting_ends_with_the_limit_that_holds() {
     assert!(status == 504 && body.contains("crashlab_request_time") && failure == Failure::RequestTime, "{body}");
     let (status, _, failure) = slow(json!({"request_time": "400ms"}), begun());
     assert_eq!((status, failure), (200, Failure::RequestTime));
+}
+
+#[test]
+fn a_stream_may_take_longer_than_any_wait_in_it() {
+    let mut steps = vec![send("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")];
+    for _ in 0..24 {
+        steps.extend([send("data: {\"choices\":[]}\n\n"), Step::Pause(Duration::from_millis(125))]);
+    }
+    steps.extend([send("data: [DONE]\n\n"), Step::Close]);
+    let stub = Stub::new(vec![steps]);
+    let mut setting = stub.setting();
+    setting.gateway["limits"] = json!({"first_byte": "2s", "idle": "2s"});
+    let gateway = gateway();
+    let mut bench = Bench::ready(&gateway, setting);
+    let (status, body) = bench.chat(&asking());
+    assert_eq!((status, body.matches("choices").count(), body.contains("<cut>")), (200, 24, false), "{body}");
+    assert_eq!(bench.revoke().failures, []);
 }
 
 #[test]

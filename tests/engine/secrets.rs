@@ -1,0 +1,189 @@
+//! Field cases D1, D3, D4 on the real engine: a run whose target, provider and evaluation do their best to leave a key and
+//! a token behind, and then every byte that is left is searched: the results, what was printed, each docker call with its
+//! environment, each container as the engine describes it, and every command line on the machine meanwhile.
+
+use crate::streams::provider;
+use crate::support::{Wrapper, objects_of};
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+const KEY: &str = r#"sk-real/"key"<value>+0123456789"#;
+
+/// Prints what it has and what it gets, encoded in each way; tells the provider its token, which the provider keeps for us.
+const TARGET: &str = r#"
+import base64, http.client, json, os, sys, urllib.parse
+from urllib.parse import urlsplit
+
+case = json.load(sys.stdin)["id"]
+token = os.environ["KEY"]
+
+def encoded(text):
+    raw = text.encode()
+    yield text
+    for before in [b"", b"x", b"xx"]:
+        yield base64.b64encode(before + raw).decode()
+        yield base64.urlsafe_b64encode(before + raw).decode()
+    yield urllib.parse.quote(text, safe="")
+    yield urllib.parse.quote_plus(text).lower()
+    yield json.dumps({text: text})
+    yield json.dumps(json.dumps(text))
+
+connection = http.client.HTTPConnection(urlsplit(os.environ["URL"]).netloc, timeout=60)
+body = json.dumps({"model": "m", "messages": [{"role": "user", "content": case + " " + token}]})
+connection.request("POST", "/v1/chat/completions", body, {"Authorization": "Bearer " + token})
+answer = connection.getresponse()
+text = answer.read().decode()
+for stream in [sys.stdout, sys.stderr]:
+    for name in ["KEY", "CRASHLAB_TOKEN"]:
+        for form in encoded(os.environ[name]):
+            print(form, file=stream)
+    print(answer.status, dict(answer.headers), text, file=stream)
+# In two writes.
+for stream in [1, 2]:
+    os.write(stream, token[:30].encode())
+    os.write(stream, token[30:].encode() + b"\n")
+connection = http.client.HTTPConnection(urlsplit(os.environ["CRASHLAB_URL"]).netloc, timeout=60)
+connection.request("POST", "/operations/refund", json.dumps({"order_id": os.environ["CRASHLAB_TOKEN"], "amount_cents": 1}),
+                   {"Authorization": "Bearer " + os.environ["CRASHLAB_TOKEN"], "Content-Type": "application/json"})
+connection.getresponse().read()
+print(json.dumps({"ok": True, "token": token}))
+sys.exit(1 if case == "fails" else 0)
+"#;
+
+/// How the engine describes each container just before it is removed.
+const INSPECT: &str = r#"
+if args[0] == "rm":
+    ids = [arg for arg in args[1:] if not arg.startswith("-")]
+    done = subprocess.run([REAL, "inspect", "--type", "container", "--format", "{{json .}}", *ids], capture_output=True, text=True)
+    open(FOLDER + "/inspected", "a").write(done.stdout)
+"#;
+
+/// Each way in which a secret can be written; base64 also behind one byte and two, since it depends on them.
+fn encodings(secret: &str) -> Vec<String> {
+    let percent = |byte: u8| match byte {
+        b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
+        _ if byte.is_ascii_alphanumeric() => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    let quoted = Value::from(secret).to_string();
+    let inner = &quoted[1..quoted.len() - 1];
+    let mut all = vec![secret.to_owned(), secret.bytes().map(percent).collect(), inner.to_owned()];
+    all.push(all[1].to_lowercase());
+    all.push(inner.replace('<', "\\u003c").replace('>', "\\u003e"));
+    all.push(inner.replace('/', "\\/"));
+    for text in ["", "x", "xx"].map(|before| [before, secret].concat()) {
+        all.extend([STANDARD_NO_PAD.encode(&text), URL_SAFE_NO_PAD.encode(&text)]);
+    }
+    all
+}
+
+/// What is looked for: the same, but base64 without its ends, which share their bits with what stands around.
+fn forms(secret: &str) -> Vec<String> {
+    let mut all = encodings(secret);
+    let base64 = all.len() - 6;
+    all[base64..].iter_mut().for_each(|text| *text = text[4..text.len() - 2].to_owned());
+    all
+}
+
+/// Which of these secrets stand in the bytes, in which form.
+fn found(bytes: &[u8], secrets: &[String]) -> Vec<String> {
+    let all = secrets.iter().flat_map(|secret| forms(secret));
+    let stands = |form: &String| bytes.windows(form.len()).any(|window| window == form.as_bytes());
+    all.filter(stands).collect()
+}
+
+fn files(folder: &Path, all: &mut Vec<std::path::PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { files(&path, all) } else { all.push(path) }
+    }
+}
+
+/// Every command line that this machine has, again and again until told to stop.
+fn command_lines(stop: &AtomicBool) -> Vec<Vec<u8>> {
+    let mut seen = std::collections::BTreeSet::new();
+    while !stop.load(Ordering::SeqCst) {
+        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+            seen.extend(std::fs::read(entry.path().join("cmdline")).ok().filter(|line| !line.is_empty()));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    seen.into_iter().collect()
+}
+
+#[test]
+fn no_key_and_no_token_is_left_anywhere_in_any_form() {
+    let tokens: Arc<Mutex<Vec<String>>> = Arc::default();
+    let told = Arc::clone(&tokens);
+    let origin = provider(move |prompt, mut stream| {
+        let (case, token) = prompt.split_once(' ').unwrap();
+        told.lock().unwrap().push(token.to_owned());
+        let echo = encodings(KEY);
+        let (status, body) = match case {
+            "refused" => ("401 Unauthorized", json!({"error": {"message": echo.join(" ")}})),
+            _ => (
+                "200 OK",
+                json!({"choices": [{"message": {"content": echo}}], "usage": {"prompt_tokens": 1, "completion_tokens": 1}}),
+            ),
+        };
+        let body = body.to_string();
+        let head = format!(
+            "HTTP/1.1 {status}\r\ncontent-type: application/json\r\nx-request-id: {KEY}\r\ncontent-length: {}",
+            body.len()
+        );
+        write!(stream, "{head}\r\nconnection: close\r\n\r\n{body}")
+    });
+    let engine = Wrapper::new(INSPECT);
+    let package = crate::streams::package(TARGET, &origin).cases(&["passes", "fails", "refused"]);
+    let trace = package.path().join("results-trace");
+    let package = package
+        .env("A_KEY", KEY)
+        .env("PATH", &engine.path())
+        .args(&["--jobs", "3", "--trace", trace.to_str().unwrap()])
+        .policy(json!({"operations": {"refund": {}}}));
+    let stop = AtomicBool::new(false);
+    let (output, lines) = std::thread::scope(|scope| {
+        let lines = scope.spawn(|| command_lines(&stop));
+        let output = package.command().output().unwrap();
+        stop.store(true, Ordering::SeqCst);
+        (output, lines.join().unwrap())
+    });
+    let mut secrets = tokens.lock().unwrap().clone();
+    assert_eq!(secrets.len(), 3, "{}", String::from_utf8_lossy(&output.stderr));
+    secrets.push(KEY.to_owned());
+    let mut left = vec![trace];
+    files(&package.results(), &mut left);
+    assert!(left.len() > 20, "{left:?}");
+    for path in &left {
+        assert_eq!(found(&std::fs::read(path).unwrap(), &secrets), [""; 0], "{}", path.display());
+    }
+    for printed in [&output.stdout, &output.stderr] {
+        assert_eq!(found(printed, &secrets), [""; 0], "{}", String::from_utf8_lossy(printed));
+    }
+    // The search is not in vain: both were there.
+    let stdout = std::fs::read_to_string(package.run_folder().join("trials/passes/1/stdout")).unwrap();
+    assert!(stdout.matches("[redacted:").count() > 20 && stdout.contains("[redacted:A_KEY]"), "{stdout}");
+    for call in engine.calls() {
+        assert_eq!(found(call.to_string().as_bytes(), &secrets), [""; 0], "{}", call["args"]);
+        assert_eq!(found(call["args"].to_string().as_bytes(), &secrets), [""; 0]);
+    }
+    for line in &lines {
+        assert_eq!(found(line, &secrets), [""; 0], "{}", String::from_utf8_lossy(line));
+    }
+    let inspected = std::fs::read_to_string(engine.file("inspected")).unwrap();
+    let containers: Vec<Value> = inspected.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(containers.len() >= 6, "{} containers", containers.len());
+    for mut container in containers {
+        // A trial's token may be in its own agent's environment, and nowhere else.
+        if container["Name"].as_str().unwrap().contains("-target-") {
+            container["Config"]["Env"].take();
+        }
+        assert_eq!(found(container.to_string().as_bytes(), &secrets), [""; 0], "{container}");
+    }
+    assert_eq!(objects_of(&package.run_id()), [""; 0]);
+}
