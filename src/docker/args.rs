@@ -335,6 +335,12 @@ pub fn kill(container: &str) -> Vec<String> {
     words(&["kill", "--signal", "KILL", container])
 }
 
+/// What the engine told of a container's lack of memory between two moments (RFC 3339); waits where the later is to come.
+pub fn memory_events(container: &str, since: &str, until: &str) -> Vec<String> {
+    let filter = format!("container={container}");
+    words(&["events", "--since", since, "--until", until, "--filter", &filter, "--filter", "event=oom"])
+}
+
 /// `docker rm` by full id, running or not, with its anonymous volumes.
 pub fn remove_containers(containers: &[&str]) -> Vec<String> {
     [&["rm", "--force", "--volumes"], containers].concat().iter().map(|word| (*word).to_owned()).collect()

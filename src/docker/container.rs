@@ -301,6 +301,16 @@ impl Docker {
         }
     }
 
+    /// Whether the engine told that the container had no memory left, between these moments (RFC 3339); a call that lasts
+    /// until the later one.
+    ///
+    /// # Errors
+    /// A [`DockerError`].
+    pub fn ran_out_of_memory(&self, container: &ContainerId, since: &str, until: &str) -> Result<bool, DockerError> {
+        let finished = self.call(args::memory_events(container.as_str(), since, until))?;
+        Ok(!lines(&finished.stdout).is_empty())
+    }
+
     /// What the engine says of these containers; one that is gone is missing from the answer.
     ///
     /// # Errors

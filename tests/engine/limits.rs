@@ -18,6 +18,8 @@ def child_memory():
     if child == 0:
         memory()
     _, status = os.waitpid(child, 0)
+    # The engine hears of a lack of memory and of a container's end by different ways, and believes the first.
+    time.sleep(0.5)
     return {"ok": os.WIFSIGNALED(status), "signal": os.WTERMSIG(status)}
 
 def forks():
@@ -99,6 +101,9 @@ def core():
     if os.listdir("/tmp") or os.WCOREDUMP(status) != handler:
         os._exit(1)
     os.abort()
+
+def kill():
+    os.kill(os.getpid(), signal.SIGKILL)
 
 def sleeper():
     for name in [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]:
@@ -189,6 +194,25 @@ fn limits_hold_and_a_neighbour_does_not_notice() {
     assert_eq!((&calm["outcome"], &calm["diagnostics"]), (&json!("passed"), &json!([])), "{calm}");
 }
 
+/// An engine whose word of a target's end came before its word that the target had no memory left: its state never says so.
+const OVERTAKEN: &str = r#"
+if args[0] == "inspect" and "container" in args:
+    done = subprocess.run([REAL, *args], capture_output=True, text=True)
+    sys.stdout.write(done.stdout.replace('"OOMKilled":true', '"OOMKilled":false'))
+    sys.stderr.write(done.stderr)
+    return done.returncode
+"#;
+
+#[test]
+fn a_lack_of_memory_that_the_engines_state_missed_is_not_taken_for_a_signal_nor_a_signal_for_it() {
+    let engine = Wrapper::new(OVERTAKEN);
+    let package = hogs(&["memory", "kill"], "2", "30s").env("PATH", &engine.path());
+    let ran = package.run();
+    let stop = |case: &str| ran.trial(&format!("{case}/1"))["stop"].clone();
+    assert_eq!(stop("memory"), json!({"reason": "out_of_memory", "code": null}), "{}", ran.stderr);
+    assert_eq!(stop("kill"), json!({"reason": "signal", "code": 9}), "{}", ran.stderr);
+}
+
 /// What the engine keeps of a target on the host's disk, just before it is removed.
 const DISK: &str = r#"
 if args[0] == "rm":
@@ -201,7 +225,7 @@ if args[0] == "rm":
 fn each_limit_holds_alone_and_the_hosts_disk_does_not_grow() {
     let names: Vec<&str> = expected().iter().map(|(name, ..)| *name).collect();
     let engine = Wrapper::new(DISK);
-    let package = hogs(&names, "1", "3s").env("PATH", &engine.path());
+    let package = hogs(&names, "1", "5s").env("PATH", &engine.path());
     let ran = package.run();
     as_expected(&package, &ran);
     let disk = std::fs::read_to_string(engine.file("disk")).unwrap();
