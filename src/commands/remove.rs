@@ -64,6 +64,8 @@ fn named(global: &Global, args: &Remove) -> Result<Vec<Utf8PathBuf>> {
     let mut folders: Vec<Utf8PathBuf> = Vec::new();
     for run in &args.runs {
         let folder = read::resolve(&global.results, run)?;
+        let is_link = |error: anyhow::Error| Refusal::new(format!("is not removed: {}", error.root_cause()));
+        Folder::open(&folder).map_err(|error| is_link(error).at(folder.as_str()))?;
         if let Some(reason) = reason_to_keep(&folder) {
             let hint = format!("`crashlab clean {}` finishes its clean-up", name(&folder));
             return Err(Refusal::new(format!("run {} is not removed: {reason}", name(&folder))).hint(hint).into());

@@ -54,6 +54,8 @@ impl Folder {
     /// # Errors
     /// Where it is missing, no folder, or a link.
     pub fn open(path: &Utf8Path) -> Result<Self> {
+        // Of a path that ends in a slash the system follows the link.
+        let path: Utf8PathBuf = path.components().collect();
         let fd = rustix::fs::openat(CWD, path.as_std_path(), FOLDER, Mode::empty())
             .map_err(explain)
             .with_context(|| format!("failed to open the folder {path}"))?;
@@ -361,7 +363,10 @@ mod tests {
         assert!(folder.create("new").is_err());
         let error = format!("{:#}", folder.read("file", 100).unwrap_err());
         assert!(error.contains("symbolic link"), "{error}");
-        assert!(Folder::make_at(Utf8Path::from_path(&folder.path().join("folder")).unwrap()).is_err());
+        for end in ["", "/", "/.", "//"] {
+            let path = format!("{}/folder{end}", folder.path().display());
+            assert!(Folder::make_at(Utf8Path::new(&path)).is_err(), "{path}");
+        }
 
         folder.replace("file", b"ours").unwrap();
         folder.remove(OsStr::new("folder")).unwrap();

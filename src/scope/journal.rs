@@ -183,11 +183,15 @@ fn lock(file: &File, path: &Utf8Path) -> Result<bool> {
     }
 }
 
+/// A planted link would have us write through it, a planted pipe wait for ever.
 fn open_no_follow(path: &Utf8Path) -> Result<File> {
-    // A planted link would have us write through it.
-    let flags = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or_default();
-    let file = OpenOptions::new().read(true).append(true).custom_flags(flags).open(path);
-    file.with_context(|| format!("failed to open the journal {path}"))
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    let flags = i32::try_from(flags.bits()).unwrap_or_default();
+    let opened = OpenOptions::new().read(true).append(true).custom_flags(flags).open(path);
+    let file = opened.with_context(|| format!("failed to open the journal {path}"))?;
+    let about = file.metadata().with_context(|| format!("failed to look at the journal {path}"))?;
+    anyhow::ensure!(about.is_file(), "the journal {path} is no regular file");
+    Ok(file)
 }
 
 /// Whether the process of this run is there (it holds the journal's lock).
@@ -195,8 +199,7 @@ fn open_no_follow(path: &Utf8Path) -> Result<File> {
 /// # Errors
 /// Where the journal cannot be opened.
 pub fn is_live(run_folder: &Utf8Path) -> Result<bool> {
-    let file =
-        File::open(run_folder.join(FILE)).with_context(|| format!("failed to open the journal of {run_folder}"))?;
+    let file = open_no_follow(&run_folder.join(FILE))?;
     Ok(matches!(file.try_lock_shared(), Err(std::fs::TryLockError::WouldBlock)))
 }
 

@@ -94,7 +94,11 @@ impl Scope {
     }
 
     fn with_journal(run: &RunId, journal: Journal, counter: u32, scopes: &Utf8Path, docker: &Docker) -> Result<Self> {
-        make_private(scopes)?;
+        // A run may be gone on with from another results folder, which nobody has made yet.
+        let results = scopes.parent().unwrap_or(scopes);
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(results);
+        made.with_context(|| format!("failed to make the folder {results}"))?;
+        make_private(scopes).or_else(|error| is_own(scopes).then_some(()).ok_or(error))?;
         let canonical = scopes.canonicalize_utf8().with_context(|| format!("failed to resolve {scopes}"))?;
         let folder = canonical.join(run.as_str());
         let docker = docker.with_buildx_config(&folder.join("buildx"));
@@ -415,9 +419,15 @@ fn wait_until_sure(remover: &Remover<'_>, resource: &Resource) -> Result<Removal
     }
 }
 
+/// A new folder: what is there already may have been planted in the results folder, with links in it.
 fn make_private(folder: &Utf8Path) -> Result<()> {
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    let made = std::fs::DirBuilder::new().mode(0o700).create(folder);
     made.with_context(|| format!("failed to make the folder {folder}"))
+}
+
+/// Whether a folder lies there itself, and no link that would lead somewhere else.
+fn is_own(folder: &Utf8Path) -> bool {
+    folder.symlink_metadata().is_ok_and(|about| about.is_dir())
 }
 
 #[cfg(test)]
@@ -435,6 +445,35 @@ mod tests {
 
     fn container() -> Resource {
         Resource::intent(Kind::Container, "crashlab-20260102T030405Z-abcd-target-1", BTreeMap::new())
+    }
+
+    #[test]
+    fn a_link_or_a_folder_that_somebody_planted_in_the_scopes_place_is_not_used() {
+        let keep = tempfile::tempdir().unwrap();
+        let base = Utf8Path::from_path(keep.path()).unwrap().canonicalize_utf8().unwrap();
+        let (outside, docker) = (base.join("outside"), Docker::new(&Interrupt::never(), &Trace::off()));
+        std::fs::create_dir(&outside).unwrap();
+        let run = RunId::try_from("20260102T030405Z-abcd".to_owned()).unwrap();
+        type Plant = fn(&Utf8Path, &Utf8Path);
+        let table: [(&str, Plant); 4] = [
+            ("link", |scopes, outside| std::os::unix::fs::symlink(outside, scopes).unwrap()),
+            ("dangling", |scopes, outside| std::os::unix::fs::symlink(outside.join("new"), scopes).unwrap()),
+            ("own-link", |scopes, outside| {
+                std::fs::create_dir(scopes).unwrap();
+                std::os::unix::fs::symlink(outside, scopes.join("20260102T030405Z-abcd")).unwrap();
+            }),
+            ("own-folder", |scopes, outside| {
+                std::fs::create_dir_all(scopes.join("20260102T030405Z-abcd")).unwrap();
+                std::os::unix::fs::symlink(outside, scopes.join("20260102T030405Z-abcd/Dockerfile")).unwrap();
+            }),
+        ];
+        for (name, plant) in table {
+            let folder = base.join(name);
+            std::fs::create_dir_all(folder.join("run")).unwrap();
+            plant(&folder.join("scopes"), &outside);
+            assert!(Scope::open(&run, &folder.join("run"), &folder.join("scopes"), &docker).is_err(), "{name}");
+            assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0, "{name}");
+        }
     }
 
     #[test]

@@ -4,8 +4,9 @@
 use super::journal::{self, Journal, Kind};
 use super::ledger::{Resource, owed};
 use super::remove::{Removal, Remover};
-use super::{Cleanup, orphans, settle, wait_until_sure};
+use super::{Cleanup, is_own, orphans, settle, wait_until_sure};
 use crate::docker::Docker;
+use crate::exit::Refusal;
 use crate::ids::RunId;
 use anyhow::Result;
 use camino::{Utf8Path, Utf8PathBuf};
@@ -42,9 +43,10 @@ pub fn owes(run_folder: &Utf8Path) -> Result<Vec<Resource>> {
     Ok(owed(&journal::read(run_folder)?))
 }
 
-/// The runs below `runs` that owe a clean-up, oldest first. A folder that cannot be read is left out.
+/// The runs below `runs` that owe a clean-up, oldest first. A folder that cannot be read is left out, and so is a link: it
+/// may have been planted, and what it leads to is not this results folder's.
 pub fn leftovers(runs: &Utf8Path) -> Vec<Leftover> {
-    let Ok(folders) = runs.read_dir_utf8() else { return Vec::new() };
+    let Some(folders) = is_own(runs).then(|| runs.read_dir_utf8().ok()).flatten() else { return Vec::new() };
     let mut found: Vec<Leftover> = folders.flatten().filter_map(|entry| leftover(entry.path())).collect();
     found.sort_by(|a, b| a.run.cmp(&b.run));
     found
@@ -52,6 +54,9 @@ pub fn leftovers(runs: &Utf8Path) -> Vec<Leftover> {
 
 fn leftover(folder: &Utf8Path) -> Option<Leftover> {
     let run = RunId::try_from(folder.file_name()?.to_owned()).ok()?;
+    if !is_own(folder) {
+        return None;
+    }
     if journal::is_settled(folder).ok()? {
         return None;
     }
@@ -64,8 +69,12 @@ fn leftover(folder: &Utf8Path) -> Option<Leftover> {
 /// between two removals: the rest stays owed.
 ///
 /// # Errors
-/// Where its journal cannot be taken over.
+/// Where its journal cannot be taken over; a refusal where a link stands in the place of the scopes' folder: what it leads
+/// to was never ours to remove.
 pub fn finish(run: &RunId, run_folder: &Utf8Path, scopes: &Utf8Path, docker: &Docker) -> Result<Option<Cleanup>> {
+    if scopes.symlink_metadata().is_ok() && !is_own(scopes) {
+        return Err(Refusal::new("is no folder (a symbolic link is not followed here)").at(scopes.as_str()).into());
+    }
     let Some(mut journal) = Journal::take_over(run_folder)? else { return Ok(None) };
     let scopes = scopes.canonicalize_utf8().unwrap_or_else(|_| scopes.to_owned());
     let config = scopes.join(run.as_str()).join("buildx");

@@ -8,6 +8,7 @@ mod growth;
 mod look;
 mod merge;
 mod odd;
+mod planted;
 mod read;
 mod sample;
 mod schema;
