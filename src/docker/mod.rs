@@ -75,6 +75,10 @@ impl Docker {
     pub fn new(stop: &Interrupt, trace: &Trace) -> Self {
         // LC_ALL: messages such as "No such container" are compared.
         let environment = Environment::only(CLIENT_ENVIRONMENT).with("LC_ALL", "C").with("DOCKER_CLI_HINTS", "false");
+        // buildx has git tell about the folder that it builds. A snapshot has no `.git`, but where the results lie in the
+        // target's own repository, git would find that one above, and run what it configures. The first says not to ask;
+        // the second has any git that is asked all the same find no repository.
+        let environment = environment.with("BUILDX_GIT_INFO", "false").with("GIT_DIR", "/dev/null");
         // The client is a Go program of some 30 ms: it is over before its garbage is worth collecting.
         let environment = environment.with("GOGC", "400");
         Self {

@@ -39,4 +39,6 @@ mod shell;
 mod snapshot;
 mod streams;
 mod support;
+#[path = "../host/traps.rs"]
+mod traps;
 mod wide;

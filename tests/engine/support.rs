@@ -54,6 +54,7 @@ pub struct Package {
     policy: Value,
     env: BTreeMap<String, String>,
     args: Vec<String>,
+    results: &'static str,
 }
 
 impl Package {
@@ -67,7 +68,7 @@ impl Package {
             "sandbox": {"wall_time": "60s"},
             "evaluation": {"command": ["python3", "evaluation.py"]},
         });
-        let package = Self { folder, policy, env: BTreeMap::new(), args: Vec::new() };
+        let package = Self { folder, policy, env: BTreeMap::new(), args: Vec::new(), results: "results" };
         package.file("pkg/target/agent.py", agent).file("pkg/evaluation.py", EVALUATION).cases(&["one"])
     }
 
@@ -111,7 +112,13 @@ impl Package {
 
     /// The results folder.
     pub fn results(&self) -> PathBuf {
-        self.folder.path().join("results")
+        self.folder.path().join(self.results)
+    }
+
+    /// With its results in another folder below the temporary one.
+    pub fn results_in(mut self, results: &'static str) -> Self {
+        self.results = results;
+        self
     }
 
     /// `crashlab run` with everything but its start: standard output is JSON.

@@ -1,5 +1,6 @@
 //! `crashlab check`: what it says of a package, what it refuses, and what it never does.
 
+use crate::traps::Traps;
 use assert_cmd::Command;
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt as _;
@@ -320,4 +321,25 @@ fn the_published_schema_is_printed() {
     };
     assert_eq!(schema("policy"), serde_json::from_str::<Value>(crashlab::policy::schema_text()).unwrap());
     assert_eq!(schema("case"), serde_json::from_str::<Value>(crashlab::policy::case_schema_text()).unwrap());
+}
+
+/// F2: neither the package's repository nor the target's, which is another one inside it, runs anything.
+#[test]
+fn no_command_without_an_engine_runs_what_a_repository_configures() {
+    let package = Package::new(&json!({}));
+    let target = package.path().join("target");
+    crate::traps::plain(&target, &["init", "-q", "."]);
+    let traps = [(target, "of-target"), (package.path(), "of-package")]
+        .map(|(tree, name)| Traps::set(&tree, &package.folder.path().join(name)));
+    // Setting the second ones may have sprung some of the first.
+    traps.iter().for_each(|traps| drop(traps.fired()));
+    for args in [[].as_slice(), &["--format", "json"], &["--trust-evaluation-code"]] {
+        package.check(args).assert().success();
+    }
+    let mut plan = Command::cargo_bin("crashlab").unwrap();
+    plan.arg("plan").arg(package.path()).assert().success();
+    for traps in traps {
+        assert_eq!(traps.fired().into_iter().collect::<Vec<_>>(), [""; 0]);
+        traps.control();
+    }
 }

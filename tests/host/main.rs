@@ -20,3 +20,4 @@ mod policy;
 mod relay;
 mod results;
 mod snapshot;
+mod traps;
