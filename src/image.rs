@@ -8,9 +8,11 @@ mod layout;
 
 use crate::docker::args::BuildSpec;
 use crate::docker::{DockerError, ImageState};
+use crate::exit::Refusal;
 use crate::ids::ImageId;
 use crate::policy::{BuildNetwork, BuildRule, ImageSource, Pull, Writable};
 use crate::scope::Scope;
+use crate::snapshot::Contents;
 use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
 use std::collections::BTreeMap;
@@ -127,7 +129,7 @@ fn built(
     if network {
         warnings.push("the build's steps have the engine's default network (target.image.build.network)".to_owned());
     }
-    let dockerfile = dockerfile(scope, rule, snapshot, &mut warnings)?;
+    let dockerfile = dockerfile(scope.folder(), rule, snapshot, &mut warnings)?;
     let contexts = contexts(scope, rule)?;
     let builder = scope.builder(buildkit, network, BUILDER_START).map_err(|error| {
         anyhow::anyhow!(
@@ -160,8 +162,33 @@ fn built(
     Ok(image(state, &tag, Origin::Built, warnings))
 }
 
+/// Refuses a build whose Dockerfile a snapshot of the target's folder would not hold. It may be a link, or lie behind one, as
+/// long as a file of the snapshot is at its end.
+///
+/// # Errors
+/// A [`Refusal`] that names it.
+pub fn require_dockerfile(source: &ImageSource, target: &Utf8Path, contents: &Contents) -> Result<(), Refusal> {
+    let ImageSource::Build(rule) = source else { return Ok(()) };
+    let real = || {
+        let (root, real) = (target.canonicalize_utf8().ok()?, target.join(&rule.dockerfile).canonicalize_utf8().ok()?);
+        real.is_file().then_some(real.strip_prefix(root).ok()?.to_owned())
+    };
+    let is_taken = |real: Utf8PathBuf| contents.files.iter().any(|(path, _)| path == real.as_str().as_bytes());
+    if real().is_some_and(is_taken) {
+        return Ok(());
+    }
+    Err(Refusal::new(format!("the snapshot of {target} has no file {}", rule.dockerfile))
+        .at("policy.json#/target/image/build/dockerfile")
+        .hint("write it, name another, or let target.files take it in; an image needs none that is given by reference"))
+}
+
 /// The Dockerfile below the snapshot; without a `syntax` line, which would have BuildKit fetch and run another frontend.
-fn dockerfile(scope: &Scope, rule: &BuildRule, snapshot: &Utf8Path, warnings: &mut Vec<String>) -> Result<Utf8PathBuf> {
+fn dockerfile(
+    own: &Utf8Path,
+    rule: &BuildRule,
+    snapshot: &Utf8Path,
+    warnings: &mut Vec<String>,
+) -> Result<Utf8PathBuf> {
     let path = snapshot.join(&rule.dockerfile);
     let real = path.canonicalize_utf8().with_context(|| {
         format!(
@@ -177,7 +204,7 @@ fn dockerfile(scope: &Scope, rule: &BuildRule, snapshot: &Utf8Path, warnings: &m
     let Some(plain) = without_syntax(&text) else { return Ok(real) };
     warnings
         .push(format!("the syntax line of {} is not followed: builds use the builder's own frontend", rule.dockerfile));
-    let copy = scope.folder().join("Dockerfile");
+    let copy = own.join("Dockerfile");
     std::fs::write(&copy, plain).with_context(|| format!("failed to write {copy}"))?;
     Ok(copy)
 }
@@ -261,6 +288,42 @@ mod tests {
         ];
         for (text, plain) in table {
             assert_eq!(without_syntax(text.as_bytes()), plain.map(|it| it.as_bytes().to_vec()), "{text}");
+        }
+    }
+
+    /// The second line: a snapshot has no such link, and a policy no such path.
+    #[test]
+    fn a_dockerfile_is_a_file_of_the_snapshot_wherever_its_path_leads() {
+        let keep = tempfile::tempdir().unwrap();
+        let base = Utf8Path::from_path(keep.path()).unwrap().canonicalize_utf8().unwrap();
+        let snapshot = base.join("snapshot");
+        std::fs::create_dir_all(snapshot.join("docker")).unwrap();
+        std::fs::write(base.join("outside"), "FROM the-host").unwrap();
+        std::fs::write(snapshot.join("docker/real"), "# syntax=x\nFROM base").unwrap();
+        for (name, to) in [
+            ("inside", "docker/real"),
+            ("folder", "docker"),
+            ("outside", "../outside"),
+            ("absolute", "/etc/passwd"),
+            ("up", ".."),
+            ("gone", "nowhere"),
+            ("loop", "loop"),
+        ] {
+            std::os::unix::fs::symlink(to, snapshot.join(name)).unwrap();
+        }
+        let rule = |path: &str| BuildRule {
+            dockerfile: path.into(),
+            args: BTreeMap::new(),
+            contexts: BTreeMap::new(),
+            network: BuildNetwork::None,
+            time: Duration::from_secs(1),
+        };
+        let found = |path: &str| dockerfile(&base, &rule(path), &snapshot, &mut Vec::new());
+        for path in ["docker/real", "inside", "folder/real"] {
+            assert_eq!(std::fs::read_to_string(found(path).unwrap()).unwrap(), "FROM base", "{path}");
+        }
+        for path in ["outside", "absolute", "up/outside", "../outside", "/etc/passwd", "gone", "loop", "docker", "."] {
+            assert!(found(path).is_err(), "{path}");
         }
     }
 

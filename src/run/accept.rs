@@ -8,6 +8,7 @@ use crate::drills::{self, Drills};
 use crate::evaluation::{self, Declared, Host, Launch, Package, Trust};
 use crate::exit::Refusal;
 use crate::ids::TrialId;
+use crate::image;
 use crate::interrupt::Interrupt;
 use crate::policy::{self, Case, Drill, Policy};
 use crate::secret::HostSecret;
@@ -166,7 +167,8 @@ pub fn accept(args: &cli::Run, results: &camino::Utf8Path, stop: &Interrupt) -> 
     let trials = sharded(planned(&policy, cases, repeat, &chosen), args.shard.as_deref())?;
     let target_named = named.target.as_ref().unwrap_or(&policy.target.source).to_string();
     let target = named.target.clone().unwrap_or_else(|| package.root.join(&policy.target.source));
-    snapshot::list(&snapshot_source(&target, &package, &policy, results))?;
+    let contents = snapshot::list(&snapshot_source(&target, &package, &policy, results))?;
+    image::require_dockerfile(&policy.target.image, &target, &contents)?;
     let sdk = sdk_folder()?;
     let introduced = introduce(&policy, &package, args, &sdk, stop)?;
     restorable(&policy, &chosen, &introduced.declared)?;

@@ -161,6 +161,9 @@ fn plan(source: &Source<'_>, stop: &Interrupt) -> Result<Plan> {
         let hint = "name the agent's own folder with --target, or put the agent into the package's folder target";
         leave_out(("the evaluation package", package), &root, &mut listing, (own, hint))?;
     }
+    if let Some(results) = source.results {
+        refuse_behind_link(results, &root)?;
+    }
     // A results folder that is not there yet holds nothing.
     if let Some(results) = source.results.filter(|results| results.is_dir()) {
         let own = "the target's folder is the results folder itself, which never enters a sandbox";
@@ -201,11 +204,27 @@ fn leave_out(
     let below = format!("{inside}/");
     let before = listing.paths.len();
     listing.paths.retain(|listed| !listed.path.starts_with(below.as_bytes()));
-    listing.differing.retain(|path| !path.starts_with(below.as_bytes()));
+    listing.differing.retain(|path| !path.starts_with(below.as_bytes()) && path != inside.as_str().as_bytes());
     if listing.paths.len() < before {
         listing.warnings.push(format!("{what} {inside} lies in the target's folder: left out"));
     }
     Ok(())
+}
+
+/// Refuses results that would be written through a link of the target's folder: whoever made the target chose where it
+/// leads. Links elsewhere on the way are the user's own.
+fn refuse_behind_link(results: &Utf8Path, root: &Utf8Path) -> Result<()> {
+    // Component by component: of a path that ends in a slash the system follows the link.
+    let whole: Utf8PathBuf =
+        camino::absolute_utf8(results).with_context(|| format!("failed to resolve {results}"))?.components().collect();
+    let is_in_target = |place: &Utf8Path| place.canonicalize_utf8().is_ok_and(|place| place.starts_with(root));
+    let is_planted = |place: &&Utf8Path| {
+        let is_link = place.symlink_metadata().is_ok_and(|about| about.is_symlink());
+        is_link && place.parent().is_some_and(is_in_target)
+    };
+    let Some(link) = whole.ancestors().find(is_planted) else { return Ok(()) };
+    let refusal = Refusal::new("the results folder lies behind a symbolic link of the target's folder");
+    Err(refusal.at(link.as_str()).hint("name another with --results").into())
 }
 
 fn warn<'a>(warnings: &mut Vec<String>, paths: impl Iterator<Item = &'a [u8]>, what: &str) {

@@ -343,3 +343,65 @@ fn no_command_without_an_engine_runs_what_a_repository_configures() {
         traps.control();
     }
 }
+
+/// F5: a Dockerfile may be a link, as long as a file of the snapshot is at its end; nothing outside is opened for one.
+#[test]
+fn a_dockerfile_behind_a_link_is_one_of_the_snapshot_or_none() {
+    type Plant = fn(&Path);
+    let table: [(&str, &str, Plant, Option<&str>); 10] = [
+        ("a link inside", "Dockerfile", |at| link_to("docker/real", &at.join("Dockerfile")), None),
+        ("a folder's link inside", "build/real", |at| link_to("docker", &at.join("build")), None),
+        (
+            "a link outside",
+            "Dockerfile",
+            |at| link_to("../../outside", &at.join("Dockerfile")),
+            Some("leaves the target"),
+        ),
+        (
+            "an absolute link",
+            "Dockerfile",
+            |at| link_to("/etc/passwd", &at.join("Dockerfile")),
+            Some("leaves the target"),
+        ),
+        ("a folder's link outside", "up/outside", |at| link_to("../..", &at.join("up")), Some("leaves the target")),
+        ("a dangling link", "Dockerfile", |at| link_to("gone", &at.join("Dockerfile")), Some("has no file Dockerfile")),
+        ("a loop", "Dockerfile", |at| link_to("Dockerfile", &at.join("Dockerfile")), Some("has no file Dockerfile")),
+        ("a folder", "docker", |_| {}, Some("has no file docker")),
+        ("git's own", "Dockerfile", |at| link_to(".git/HEAD", &at.join("Dockerfile")), Some("has no file Dockerfile")),
+        (
+            "an ignored file",
+            "Dockerfile",
+            |at| link_to("own.log", &at.join("Dockerfile")),
+            Some("has no file Dockerfile"),
+        ),
+    ];
+    for (name, dockerfile, plant, refused) in table {
+        let build = json!({"reference": null, "build": {"dockerfile": dockerfile}});
+        let package = Package::new(&json!({"target": {"image": build}}));
+        package.write("../outside", "FROM the-host");
+        package.write("target/docker/real", "FROM base");
+        package.write("target/own.log", "FROM the-host");
+        package.write("target/.gitignore", "*.log\n");
+        plant(&package.path().join("target"));
+        let target = package.path().join("target");
+        crate::traps::plain(&target, &["init", "-q", "."]);
+        let report = package.check(&[]).output().unwrap();
+        let told = text(&report.stderr);
+        match refused {
+            None => assert!(report.status.success(), "{name}: {told}"),
+            Some(why) => {
+                assert_eq!(report.status.code(), Some(2), "{name}: {told}");
+                assert!(told.contains(why) && !told.contains("the-host"), "{name}: {told}");
+                // A run says the same, before the engine is asked for anything.
+                let mut run = Command::cargo_bin("crashlab").unwrap();
+                run.env_clear().env("PATH", tools(package.folder.path())).current_dir(package.folder.path());
+                let ran = run.arg("run").arg(package.path()).arg("--trust-evaluation-code").output().unwrap();
+                assert_eq!((ran.status.code(), text(&ran.stderr)), (Some(2), told), "{name}");
+            }
+        }
+    }
+}
+
+fn link_to(to: &str, from: &Path) {
+    std::os::unix::fs::symlink(to, from).unwrap();
+}

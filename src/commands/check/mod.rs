@@ -9,8 +9,9 @@ mod report;
 use crate::cli::{Check, Evaluation, Format, Global};
 use crate::evaluation::{self, Declared, Launch, Package, Trust};
 use crate::exit::{Exit, Refusal};
+use crate::image;
 use crate::interrupt::Interrupt;
-use crate::policy::{self, ImageSource, Policy, SecretRule};
+use crate::policy::{self, Policy, SecretRule};
 use crate::report::look::Look;
 use crate::secret::load_host_secret;
 use crate::snapshot::{self, Contents};
@@ -64,14 +65,7 @@ fn look_at_target(target: &Utf8Path, package: &Package, policy: &Policy, results
     let source =
         snapshot::Source { source: target, package: Some(&package.root), results: Some(results), files, limits };
     let contents = snapshot::list(&source)?;
-    if let ImageSource::Build(rule) = &policy.target.image
-        && !contents.files.iter().any(|(path, _)| path == rule.dockerfile.as_bytes())
-    {
-        return Err(Refusal::new(format!("the snapshot of {target} has no file {}", rule.dockerfile))
-            .at("policy.json#/target/image/build/dockerfile")
-            .hint("write it, name another, or let target.files take it in; an image needs none that is given by reference")
-            .into());
-    }
+    image::require_dockerfile(&policy.target.image, target, &contents)?;
     Ok(contents)
 }
 

@@ -3,6 +3,8 @@
 use super::Repository;
 use super::repository::{WIDE, git_command, git_in, refusal};
 use camino::Utf8PathBuf;
+use crashlab::interrupt::Interrupt;
+use crashlab::snapshot::{Source, take};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 
@@ -470,4 +472,75 @@ fn a_target_by_a_relative_path_is_the_same() {
     let relative = up.join(it.root.strip_prefix("/").unwrap());
     let taken = it.taken(&relative, &["**"], WIDE).unwrap();
     assert_eq!((taken.names(), &taken.digest), (vec!["a".to_owned()], &it.take().digest));
+}
+
+/// What a run stored is no part of what the next one tries, however git sees it.
+#[test]
+fn stored_runs_change_neither_the_digest_nor_what_is_dirty() {
+    type Store = fn(&Repository);
+    let table: [(&str, Store); 4] = [
+        ("not ignored", |it| drop(it.write("out/runs/1/stdout", "one"))),
+        ("tracked and changed", |it| {
+            it.write("out/runs/1/stdout", "one");
+            it.git(&["add", "out"]);
+            it.git(&["commit", "-q", "-m", "stored"]);
+            it.write("out/runs/1/stdout", "two");
+            it.write("out/runs/2/stdout", "two");
+        }),
+        ("a repository of its own", |it| {
+            it.write("out/runs/1/stdout", "one");
+            git_in(it.root.join("out").as_std_path(), &["init", "-q"]);
+        }),
+        ("with links and pipes", |it| {
+            it.write("out/runs/1/stdout", "one");
+            std::os::unix::fs::symlink("/etc/passwd", it.root.join("out/runs/1/stderr")).unwrap();
+            assert_cmd::Command::new("mkfifo").arg(it.root.join("out/runs/pipe")).assert().success();
+        }),
+    ];
+    let keep = tempfile::tempdir().unwrap();
+    let taken = |it: &Repository, nth: usize| {
+        let (results, all) = (it.root.join("out"), ["**".to_owned()]);
+        let into = camino::Utf8Path::from_path(keep.path()).unwrap().join(nth.to_string());
+        std::fs::create_dir(&into).unwrap();
+        let source = Source { source: &it.root, package: None, results: Some(&results), files: &all, limits: WIDE };
+        let taken = take(&source, &into, &Interrupt::never()).unwrap();
+        (taken.digest, taken.dirty, taken.files)
+    };
+    for (nth, (name, store)) in table.into_iter().enumerate() {
+        let it = Repository::new();
+        it.write("a", "x");
+        it.commit();
+        let before = taken(&it, 2 * nth);
+        assert_eq!((before.1, before.2), (false, 1));
+        store(&it);
+        assert_eq!(taken(&it, 2 * nth + 1), before, "{name}");
+    }
+}
+
+#[test]
+fn results_are_not_written_through_a_link_of_the_target() {
+    let it = Repository::new();
+    it.write("a", "x");
+    it.write("folder/b", "x");
+    std::fs::create_dir(it.outside.join("elsewhere")).unwrap();
+    let link = |to: &str, from: &camino::Utf8Path| std::os::unix::fs::symlink(to, from).unwrap();
+    link("folder", &it.root.join("out"));
+    link("work", &it.outside.join("own"));
+    link("elsewhere", &it.outside.join("big-disk"));
+    let all = ["**".to_owned()];
+    let behind = |results: &str| {
+        let results = it.outside.join(results);
+        let source = Source { source: &it.root, package: None, results: Some(&results), files: &all, limits: WIDE };
+        crashlab::snapshot::list(&source).err().map(|error| error.to_string())
+    };
+    for results in
+        ["work/out", "work/out/", "work/out/.", "work/out/deep/er", "own/out/deep", "work/folder/../out/deep"]
+    {
+        let told = behind(results).unwrap_or_default();
+        assert!(told.contains("behind a symbolic link of the target"), "{results}: {told}");
+    }
+    // The user's own links lead where the user wants.
+    for results in ["own/results", "own/folder/results", "big-disk/results", "work/folder/results"] {
+        assert_eq!(behind(results), None, "{results}");
+    }
 }

@@ -1,7 +1,7 @@
 //! W1, W2, W4, W5: what is in a snapshot, how it is laid, and what is kept of it.
 
 use super::Repository;
-use super::repository::{WIDE, refusal};
+use super::repository::{WIDE, git_in, refusal};
 use std::os::unix::fs::PermissionsExt as _;
 
 #[test]
@@ -236,6 +236,9 @@ fn an_evaluation_package_inside_the_target_never_enters() {
     assert_eq!(taken.names(), ["agent.py", "evals/desk.md", "evals/other/x"]);
     assert!(taken.warned().contains("the evaluation package evals/desk lies in the target's folder: left out"));
     assert!(!taken.dirty);
+    // A package that is a repository of its own makes nothing dirty either.
+    git_in(package.as_std_path(), &["init", "-q"]);
+    assert!(!it.taken_beside(Some(&package), &it.root, &["**"], WIDE).unwrap().dirty);
     // Its own target is one, and so is what lies beside it.
     let own = it.taken_beside(Some(&package), &package.join("target"), &["**"], WIDE).unwrap();
     assert_eq!((own.names(), own.warnings.len()), (vec!["a".to_owned()], 0));
