@@ -95,6 +95,56 @@ fn a_trial_takes_few_docker_calls_and_what_is_the_same_for_all_is_done_once() {
     }
 }
 
+/// While a target works (its streams are open), the next sandbox is made and the last one removed: neither waits for the
+/// other's end (P2). A client of `start` that waits for both ends only where they do not wait for it.
+#[test]
+fn the_next_sandbox_is_made_and_the_last_one_removed_while_a_target_works() {
+    let rule = r#"
+def note(what, word):
+    with open(os.path.join(FOLDER, what), "a") as file:
+        file.write(word + "\n")
+
+def count(what):
+    try:
+        return len(open(os.path.join(FOLDER, what)).read().split())
+    except FileNotFoundError:
+        return 0
+
+if args[0] == "create" and "-target-" in args[args.index("--name") + 1]:
+    done = subprocess.run([REAL, *args], capture_output=True, text=True)
+    note("made", done.stdout.strip())
+    sys.stdout.write(done.stdout)
+    sys.stderr.write(done.stderr)
+    return done.returncode
+if args[0] == "rm":
+    code = real()
+    made = open(os.path.join(FOLDER, "made")).read().split()
+    for word in set(args) & set(made):
+        note("removed", word)
+    return code
+if args[0] == "start" and args[-1] in open(os.path.join(FOLDER, "made")).read().split():
+    code = real()
+    note("started", args[-1])
+    started = count("started")
+    end = time.monotonic() + 40
+    while time.monotonic() < end:
+        if count("made") >= min(started + 1, 4) and count("removed") >= started - 1:
+            return code
+        time.sleep(0.05)
+    note("late", f"{started}:{count('made')}:{count('removed')}")
+    return code
+return None
+"#;
+    for operations in [json!(null), json!({"refund": {}})] {
+        let wrapper = Wrapper::new(rule);
+        let package = Package::new("print('{\"ok\": true}')").policy(json!({"operations": operations}));
+        let ran = package.args(&["--repeat", "4", "--jobs", "1"]).env("PATH", &wrapper.path()).run();
+        assert_eq!(ran.json["counts"]["passed"], 4, "{}", ran.stderr);
+        let lines = |name: &str| std::fs::read_to_string(wrapper.file(name)).unwrap_or_default();
+        assert_eq!((lines("late").as_str(), lines("started").lines().count()), ("", 4), "{operations}");
+    }
+}
+
 /// Engines lose count of who is on a network where several come or go at once, and keep it then until their next start.
 #[test]
 fn relays_come_to_their_shared_network_and_go_from_it_one_at_a_time() {
