@@ -330,6 +330,11 @@ pub fn start_attached(container: &str, interactive: bool) -> Vec<String> {
     args
 }
 
+/// `docker top`: the command lines of what runs in a container.
+pub fn processes(container: &str) -> Vec<String> {
+    words(&["top", container])
+}
+
 /// `docker kill` with SIGKILL: a stop would wait for a target that ignores TERM.
 pub fn kill(container: &str) -> Vec<String> {
     words(&["kill", "--signal", "KILL", container])

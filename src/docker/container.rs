@@ -162,6 +162,9 @@ pub struct HostConfig {
     /// The resolvers that it is told of.
     #[serde(default)]
     pub dns: Option<Vec<String>>,
+    /// `.`: the search list that names none of the host's domains.
+    #[serde(default)]
+    pub dns_search: Option<Vec<String>>,
     /// `gateway:10.0.0.2`.
     #[serde(default)]
     pub extra_hosts: Option<Vec<String>>,
@@ -227,6 +230,24 @@ pub struct Attached {
     pub network: String,
     /// Empty before the start.
     #[serde(rename = "IPAddress", default)]
+    pub address: String,
+    /// What was asked for; none where the engine chooses.
+    #[serde(rename = "IPAMConfig", default)]
+    pub asked: Option<Asked>,
+}
+
+impl Attached {
+    /// The address that was asked for, and that the engine keeps to; none where it chooses.
+    pub fn fixed_address(&self) -> Option<&str> {
+        self.asked.as_ref().map(|asked| asked.address.as_str()).filter(|address| !address.is_empty())
+    }
+}
+
+/// The address that an attachment is to have.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Asked {
+    /// Empty where the engine chooses.
+    #[serde(rename = "IPv4Address", default)]
     pub address: String,
 }
 
@@ -309,6 +330,18 @@ impl Docker {
     pub fn ran_out_of_memory(&self, container: &ContainerId, since: &str, until: &str) -> Result<bool, DockerError> {
         let finished = self.call(args::memory_events(container.as_str(), since, until))?;
         Ok(!lines(&finished.stdout).is_empty())
+    }
+
+    /// The command lines of what runs in it; none where it does not run. The engine asks the host's `ps`.
+    ///
+    /// # Errors
+    /// A [`DockerError`].
+    pub fn processes_in(&self, container: &ContainerId) -> Result<Option<String>, DockerError> {
+        match self.call(args::processes(container.as_str())) {
+            Err(DockerError::Refused { complaint, .. }) if complaint.contains("is not running") => Ok(None),
+            Err(error) if error.is_not_found() => Ok(None),
+            answer => answer.map(|finished| Some(String::from_utf8_lossy(&finished.stdout).into_owned())),
+        }
     }
 
     /// What the engine says of these containers; one that is gone is missing from the answer.

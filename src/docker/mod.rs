@@ -27,7 +27,7 @@ mod network;
 mod strain;
 
 pub use build::{BuilderState, VolumeState, builder_container, builder_volume};
-pub use container::{ContainerState, CreatedContainer};
+pub use container::{Attached, ContainerState, CreatedContainer};
 pub use engine::{Endpoint, Engine, Place};
 pub use error::DockerError;
 pub use image::ImageState;

@@ -6,14 +6,15 @@
 use crate::framing::{Body, BodyReader, Fault, HEAD_BYTES, Head, Incoming, Timed};
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::process::ExitCode;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The gateway could not be reached: no target may start behind this relay.
+/// The gateway could not be reached, and not even that could be told.
 const UNREACHABLE: u8 = 69;
 /// The address on the target's side could not be listened on.
 const NO_LISTENER: u8 = 70;
@@ -60,9 +61,18 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
             settings.to.ip(),
             settings.to.port()
         );
-        return ExitCode::from(UNREACHABLE);
+        return give_up();
     }
     serve(&listener, &Arc::new(settings))
+}
+
+/// Stays, and says by its command line that it has given up: no target may start behind it. Ending by itself it would leave
+/// the network that all relays share just when others come to it or go, and the engine loses count of them then. The host
+/// takes it off that network first, when it is its turn.
+fn give_up() -> ExitCode {
+    let error = Command::new("/proc/self/exe").arg0("relay").arg(crate::GAVE_UP).exec();
+    eprintln!("relay: cannot say that it has given up: {error}");
+    ExitCode::from(UNREACHABLE)
 }
 
 /// The way to the gateway comes with the relays' network, which the container is attached to a moment after its start.

@@ -14,6 +14,8 @@ use std::process::ExitCode;
 
 /// The command line was not understood.
 const USAGE: u8 = 64;
+/// The mode of a relay that could not reach the gateway: it waits to be removed. The host looks for this word.
+const GAVE_UP: &str = "gave-up";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -24,6 +26,9 @@ fn main() -> ExitCode {
     match mode {
         "forward" => forward::run(rest),
         "attest" => attest::run(rest),
+        GAVE_UP => loop {
+            std::thread::park();
+        },
         _ => {
             eprintln!("relay: say forward or attest");
             ExitCode::from(USAGE)

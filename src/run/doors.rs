@@ -26,9 +26,9 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// How long a relay may take to reach the gateway on a busy machine. One that a firewall keeps from it ends by itself before.
+/// How long a relay may take to reach the gateway on a busy machine. One that a firewall keeps from it gives up before.
 const RELAY_READY: Duration = Duration::from_secs(60);
-/// How long a relay is waited for before it is looked at whether it still runs.
+/// How long a relay is waited for before it is looked at whether it still tries.
 const RELAY_GLANCE: Duration = Duration::from_secs(2);
 /// No script of replies is larger.
 const LARGEST_SCRIPT: u64 = 64 << 20;
@@ -214,9 +214,9 @@ impl Way {
     /// Which way, address and port are closed, and what does that.
     pub fn wait_ready(&self, doors: &Doors, docker: &Docker) -> Result<()> {
         let begun = Instant::now();
-        // A relay that cannot get through ends by itself, before the time is over.
+        // A relay that cannot get through gives up, before the time is over.
         while !self.admission.wait_ready(RELAY_GLANCE) {
-            if begun.elapsed() >= RELAY_READY || !self.link.is_alive(docker)? {
+            if begun.elapsed() >= RELAY_READY || self.link.has_given_up(docker)? {
                 return Err(Self::unreached(doors));
             }
         }

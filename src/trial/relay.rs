@@ -4,7 +4,7 @@
 
 use super::{Ground, Objects, Shortfall};
 use crate::docker::args::{Attachment, ContainerBounds, ContainerSpec, FORWARDING, NetworkUse};
-use crate::docker::{Docker, Engine};
+use crate::docker::{Attached, Docker, Engine};
 use crate::ids::{ContainerId, NetworkId};
 use crate::relay::PROGRAM;
 use crate::scope::{Scope, Subnet};
@@ -17,6 +17,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 pub const GATEWAY_NAME: &str = "gateway";
 /// The relay's port on the target's network.
 pub const PORT: u16 = 8080;
+/// The mode of a relay that has given up (`src/relay/main.rs`).
+const GAVE_UP: &str = "gave-up";
 /// Prefix length of a target's network: the bridge's (inhibited) address, the relay, the target.
 const TARGET_BITS: u8 = 29;
 /// Prefix length of the relays' network: a thousand trials at once.
@@ -137,18 +139,26 @@ impl Link {
             found.push((name, wanted.collect::<Vec<_>>().join(" "), kept.collect::<Vec<_>>().join(" ")));
         }
         let relay = docker.inspect_containers(&[&self.relay])?.pop().context("the relay's container is gone")?;
+        let networks = relay.network_settings.networks.values();
+        let fixed = networks.filter_map(Attached::fixed_address).collect::<Vec<_>>().join(" ");
+        found.push(("relay_address", self.subnet.address(2).to_string(), fixed));
         let forwarding = relay.host_config.sysctls.unwrap_or_default().remove(FORWARDING);
         found.push(("relay_forwarding", "0".to_owned(), forwarding.unwrap_or_else(|| "not set".to_owned())));
         let short = found.into_iter().filter(|(_, requested, observed)| requested != observed);
         Ok(short.map(|(name, requested, observed)| Shortfall::new(name, requested, observed)).collect())
     }
 
-    /// Whether its relay still runs; one that cannot reach the gateway ends by itself.
+    /// Whether its relay has given up, or does not run any more. One that cannot reach the gateway says so by its command
+    /// line, and stays until it is taken off the relays' network: those come and go one at a time.
     ///
     /// # Errors
     /// What the engine says.
-    pub fn is_alive(&self, docker: &Docker) -> Result<bool> {
-        Ok(docker.inspect_containers(&[&self.relay])?.pop().is_some_and(|state| state.state.running))
+    pub fn has_given_up(&self, docker: &Docker) -> Result<bool> {
+        match docker.processes_in(&self.relay) {
+            Ok(processes) => Ok(processes.is_none_or(|lines| lines.contains(GAVE_UP))),
+            // A host without `ps`: then its time alone tells.
+            Err(_) => Ok(!docker.inspect_containers(&[&self.relay])?.pop().is_some_and(|state| state.state.running)),
+        }
     }
 
     /// Where a target finds it.

@@ -2,8 +2,8 @@
 //! difference is a named shortfall, and a warning of the client is one too: Docker drops some limits with only that.
 
 use super::attest;
-use crate::docker::ContainerState;
 use crate::docker::args::{self, Attachment, ContainerBounds, ContainerSpec, NO_IPV6, NOWHERE_DNS, Tmpfs};
+use crate::docker::{Attached, ContainerState};
 use crate::policy::{Policy, Sandbox};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -233,6 +233,8 @@ pub fn compare(
     expect("healthcheck", "NONE".to_owned(), health.unwrap_or_else(|| "the image's".to_owned()));
     expect("stop_signal", "SIGKILL".to_owned(), config.stop_signal.clone());
     expect("dns", NOWHERE_DNS.to_owned(), host.dns.iter().flatten().cloned().collect::<Vec<_>>().join(" "));
+    // Without a search list of its own the container is told the host's domains.
+    expect("dns_search", ".".to_owned(), host.dns_search.iter().flatten().cloned().collect::<Vec<_>>().join(" "));
     if let Attachment::Network { hosts, .. } = &spec.network {
         let no_ipv6 = host.sysctls.iter().flatten().find(|(name, _)| *name == NO_IPV6);
         expect(
@@ -252,6 +254,7 @@ pub fn compare(
     expect("oom_kill", "true".to_owned(), (!host.oom_kill_disable.unwrap_or(false)).to_string());
     expect("namespaces", String::new(), format!("{}{}{}", host.pid_mode, host.uts_mode, host.userns_mode));
     expect("network", network(spec), host.network_mode.clone());
+    expect("address", address(spec), fixed_addresses(state));
     let devices = [&host.devices, &host.device_requests].into_iter().flatten().flatten().count();
     expect("devices", "0".to_owned(), (devices + host.device_cgroup_rules.iter().flatten().count()).to_string());
     expect("writable", writable(spec), mounted_writable(state));
@@ -281,14 +284,43 @@ fn network(spec: &ContainerSpec) -> String {
     }
 }
 
+fn address(spec: &ContainerSpec) -> String {
+    match &spec.network {
+        Attachment::Network { address: Some(address), .. } => address.clone(),
+        _ => String::new(),
+    }
+}
+
+/// An engine that chooses may choose the same one: what counts is that it may not.
+fn fixed_addresses(state: &ContainerState) -> String {
+    let networks = state.network_settings.networks.values();
+    networks.filter_map(Attached::fixed_address).collect::<Vec<_>>().join(" ")
+}
+
+/// Each place with what it must be, in the order of the alphabet.
 fn writable(spec: &ContainerSpec) -> String {
-    spec.writable.iter().map(|it| it.path.as_str()).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(" ")
+    let (uid, gid) = spec.user;
+    let place = |Tmpfs { path, size, exec }: &Tmpfs| {
+        let exec = if *exec { "exec" } else { "noexec" };
+        options(path, &format!("rw,nosuid,nodev,{exec},size={size},uid={uid},gid={gid},mode=0700"))
+    };
+    spec.writable.iter().map(place).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ")
+}
+
+/// A place and what it is mounted with, whatever the order.
+fn options(path: &str, options: &str) -> String {
+    let options: BTreeSet<&str> = options.split(',').collect();
+    format!("{path} {}", options.into_iter().collect::<Vec<_>>().join(" "))
 }
 
 fn mounted_writable(state: &ContainerState) -> String {
-    let tmpfs = state.host_config.tmpfs.iter().flatten().map(|(path, _)| path.as_str());
-    let mounts = state.mounts.iter().filter(|mount| mount.writable).map(|mount| mount.destination.as_str());
-    tmpfs.chain(mounts).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(" ")
+    let temporary = state.host_config.tmpfs.as_ref();
+    let tmpfs = temporary.into_iter().flatten().map(|(path, its)| options(path, its));
+    // Some engines list a temporary place among the mounts as well.
+    let is_told = |place: &String| temporary.is_some_and(|tmpfs| tmpfs.contains_key(place));
+    let mounts = state.mounts.iter().filter(|mount| mount.writable && !is_told(&mount.destination));
+    let mounts = mounts.map(|mount| format!("{} {}", mount.destination, mount.kind));
+    tmpfs.chain(mounts).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ")
 }
 
 fn read_only(spec: &ContainerSpec) -> String {
