@@ -1,6 +1,6 @@
 //! The chain: one command runs a real evaluation, from the policy to the clean-up.
 
-use crate::support::{Package, Ran, Wrapper, objects_of};
+use crate::support::{Package, Ran, Wrapper, eventually, objects_of};
 use serde_json::json;
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ def post(url, token, body):
     head = {"Authorization": "Bearer " + token, "Content-Type": "application/json"}
     request = urllib.request.Request(url, json.dumps(body).encode(), head)
     try:
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=120) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)
@@ -104,7 +104,7 @@ print(json.dumps({"ok": [status for status, _ in seen] == [200, 403, 404, 200, 4
 
 #[test]
 fn an_interruption_in_a_trial_ends_with_130_and_a_readable_run() {
-    let package = Package::new("import time\nprint('begun', flush=True)\ntime.sleep(60)\n");
+    let package = Package::new("import time\nprint('begun', flush=True)\ntime.sleep(280)\n");
     let child =
         package.command().stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
     package.wait_for("running target", |run| {
@@ -121,10 +121,17 @@ fn an_interruption_in_a_trial_ends_with_130_and_a_readable_run() {
     assert!(view.status.success(), "{}", String::from_utf8_lossy(&view.stderr));
 }
 
-/// Sends a signal to a process that this test started.
+/// Sends a signal to a process that this test started, and waits until the process has got it: the kernel makes one of two
+/// that are on their way at the same time.
 pub fn interrupt(child: &std::process::Child, signal: &str) {
     let sent = std::process::Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().unwrap();
     assert!(sent.success());
+    let status = format!("/proc/{}/status", child.id());
+    eventually("delivery of the signal", || {
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let pending = text.lines().find_map(|line| line.strip_prefix("ShdPnd:")).unwrap_or("0");
+        text.contains("State:\tZ") || u64::from_str_radix(pending.trim(), 16).unwrap() == 0
+    });
 }
 
 #[test]
@@ -162,13 +169,15 @@ fn without_trust_nothing_of_the_package_runs() {
 }
 
 #[test]
-fn without_an_engine_the_endpoint_is_named_within_seconds() {
-    let begun = std::time::Instant::now();
-    let ran = Package::new(GOOD).env("DOCKER_HOST", "unix:///nonexistent/docker.sock").run();
+fn without_an_engine_the_endpoint_is_named_at_once() {
+    let wrapper = Wrapper::new("return None");
+    let package = Package::new(GOOD).env("DOCKER_HOST", "unix:///nonexistent/docker.sock");
+    let ran = package.env("PATH", &wrapper.path()).run();
     assert_eq!(ran.exit, 3);
     let told = ran.json["message"].as_str().unwrap();
     assert!(told.contains("/nonexistent/docker.sock"), "{told}");
-    assert!(begun.elapsed() < Duration::from_secs(60));
+    // Asked once where it is and once whether it is there: nobody waits for an engine that never was.
+    assert!(wrapper.calls().len() <= 2, "{:?}", wrapper.calls());
     let ran = Package::new(GOOD)
         .env("PATH", "/nonexistent")
         .policy(json!({"evaluation": {"command": ["/usr/bin/python3", "evaluation.py"]}}));

@@ -2,7 +2,7 @@
 //! nobody else's containers are hurt. Its state survives a restart, as a real one's does.
 
 use crate::scope::clean;
-use crate::support::{BUILDKIT, BUSYBOX, Package, Ran, docker};
+use crate::support::{BUILDKIT, BUSYBOX, PATIENCE, Package, Ran, docker};
 use serde_json::json;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -57,7 +57,7 @@ impl Nested {
         let begun = Instant::now();
         while !self.ask(&["version"]).status.success() {
             let log = || Command::new("docker").args(["logs", "--tail", "20", &self.container]).output().unwrap();
-            assert!(begun.elapsed() < Duration::from_secs(90), "{}", String::from_utf8_lossy(&log().stderr));
+            assert!(begun.elapsed() < PATIENCE, "{}", String::from_utf8_lossy(&log().stderr));
             std::thread::sleep(Duration::from_millis(200));
         }
     }

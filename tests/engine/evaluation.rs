@@ -1,7 +1,7 @@
 //! Evaluation packages in a whole run: trust (T1, T2), the lock (T3), the world's place on the host (T4), and what each
 //! way to break an evaluation does to its trial and to no other.
 
-use crate::support::{PYTHON, Package, Ran, Wrapper, objects_of};
+use crate::support::{PYTHON, Package, Ran, Wrapper, eventually, objects_of};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -49,11 +49,12 @@ def protocol():
 evaluation.serve()
 "#;
 
+/// Each way, and how it is told. Only the one that hangs has to come to the end of its time.
 const WAYS: [(&str, &str); 8] = [
     ("nan", "world.a[0] is nan"),
     ("raises", "ValueError: boom xxx"),
     ("crash", "exit status: 7"),
-    ("hang", "no answer within 20s"),
+    ("hang", "no answer within 10s"),
     ("garbage", "not one JSON value"),
     ("large", "longer than 64 MiB"),
     ("none", "no check at all"),
@@ -62,19 +63,25 @@ const WAYS: [(&str, &str); 8] = [
 
 #[test]
 fn each_way_to_break_an_evaluation_makes_its_own_trial_uncertain() {
-    let mut cases: Vec<&str> = WAYS.iter().map(|(way, _)| *way).collect();
+    let mut cases: Vec<&str> = WAYS.iter().map(|(way, _)| *way).filter(|way| *way != "hang").collect();
     cases.extend(["first", "last"]);
-    let package = Package::new(GOOD).file("pkg/evaluation.py", BREAKS).cases(&cases);
-    let package = package.policy(json!({"evaluation": {"timeout": "20s"}})).args(&["--jobs", "4"]);
-    let pids = package.path().join("pids");
-    let package = package.env("PIDS", pids.to_str().unwrap());
-    let ran = package.run();
-    assert_eq!(ran.exit, 3, "{}", ran.stderr);
+    let broken = |cases: &[&str], timeout: &str| {
+        let package = Package::new(GOOD).file("pkg/evaluation.py", BREAKS).cases(cases);
+        let package = package.policy(json!({"evaluation": {"timeout": timeout}})).args(&["--jobs", "4"]);
+        let pids = package.path().join("pids");
+        package.env("PIDS", pids.to_str().unwrap())
+    };
+    let (package, hanging) = (broken(&cases, "280s"), broken(&["hang"], "10s"));
+    let (ran, hung) = std::thread::scope(|threads| {
+        let hung = threads.spawn(|| hanging.run());
+        (package.run(), hung.join().unwrap())
+    });
+    assert_eq!((ran.exit, hung.exit), (3, 3), "{}\n{}", ran.stderr, hung.stderr);
     let told: Vec<_> = ["first/1", "last/1"].iter().map(|id| ran.trial(id)["diagnostics"].clone()).collect();
     assert_eq!(told, [json!([]), json!([])]);
-    assert_eq!(ran.json["counts"], json!({"trials": 10, "passed": 2, "failed": 0, "uncertain": 8, "not_run": 0}));
+    assert_eq!(ran.json["counts"], json!({"trials": 9, "passed": 2, "failed": 0, "uncertain": 7, "not_run": 0}));
     for (way, words) in WAYS {
-        let trial = ran.trial(&format!("{way}/1"));
+        let trial = if way == "hang" { hung.trial("hang/1") } else { ran.trial(&format!("{way}/1")) };
         assert_eq!((&trial["outcome"], &trial["reason"]), (&json!("uncertain"), &json!("evaluation_error")), "{way}");
         let told = trial["diagnostics"].to_string();
         assert!(told.contains(words), "{way}: {told}");
@@ -90,10 +97,15 @@ fn each_way_to_break_an_evaluation_makes_its_own_trial_uncertain() {
     }
     let view = package.crashlab(&["view", "latest", "--trial", "raises/1"]);
     assert!(String::from_utf8_lossy(&view.stdout).contains("boom"), "{}", String::from_utf8_lossy(&view.stdout));
-    for pid in std::fs::read_to_string(&pids).unwrap().lines() {
-        assert!(!is_sleeping(pid), "the process {pid} of an evaluation is still there");
+    let pids = |package: &Package| std::fs::read_to_string(package.path().join("pids")).unwrap_or_default();
+    assert!(!pids(&package).is_empty());
+    for pid in (pids(&package) + &pids(&hanging)).lines() {
+        // Killed before the run ended; on a loaded machine it takes a moment to be gone.
+        eventually(&format!("end of an evaluation's process {pid}"), || !is_sleeping(pid));
     }
-    assert_eq!(objects_of(ran.run()), [""; 0], "{}", ran.stderr);
+    for ran in [&ran, &hung] {
+        assert_eq!(objects_of(ran.run()), [""; 0], "{}", ran.stderr);
+    }
 }
 
 /// Whether this number is still the `sleep` that the evaluation started.
@@ -225,21 +237,15 @@ fn an_interruption_while_the_evaluation_starts_is_no_refusal() {
     let wrapper = Wrapper::new("return None");
     let package = Package::new(GOOD).file(
         "pkg/evaluation.py",
-        "import os, time\nopen(os.environ['PIDS'], 'w').write(str(os.getpid()))\ntime.sleep(60)\n",
+        "import os, time\nopen(os.environ['PIDS'], 'w').write(str(os.getpid()))\ntime.sleep(280)\n",
     );
     let pids = package.path().join("pids");
     let package = package.env("PIDS", pids.to_str().unwrap()).env("PATH", &wrapper.path());
     let mut command = package.command();
     let child = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
-    let begun = std::time::Instant::now();
-    let pid = loop {
-        let text = std::fs::read_to_string(&pids).unwrap_or_default();
-        if !text.is_empty() {
-            break text;
-        }
-        assert!(begun.elapsed() < std::time::Duration::from_secs(60), "the evaluation did not start");
-        std::thread::yield_now();
-    };
+    let pid = || std::fs::read_to_string(&pids).unwrap_or_default();
+    eventually("start of the evaluation", || !pid().is_empty());
+    let pid = pid();
     crate::chain::interrupt(&child, "TERM");
     let ran = Ran::new(child.wait_with_output().unwrap());
     assert_eq!((ran.exit, &ran.json["exit"]), (143, &json!(143)), "{}", ran.stderr);

@@ -3,7 +3,7 @@
 
 use crate::chain::interrupt;
 use crate::scope_endings::{running, wait_until_running};
-use crate::support::{BUSYBOX, Package, Ran, docker, objects_of};
+use crate::support::{BUSYBOX, PATIENCE, Package, Ran, docker, objects_of};
 use serde_json::json;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -18,6 +18,11 @@ struct Registry {
 
 impl Registry {
     fn start() -> Self {
+        // The port was free a moment ago: where somebody else has it meanwhile, the registry ends at once.
+        (0..5).find_map(|_| Self::try_start()).expect("a registry that listens")
+    }
+
+    fn try_start() -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let config = folder.path().join("config.yml");
@@ -30,13 +35,19 @@ impl Registry {
         let mut command = Command::new("docker-registry");
         let command =
             command.arg("serve").arg(&config).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let server = command.spawn().expect("this test needs Debian's docker-registry");
+        let mut server = command.spawn().expect("this test needs Debian's docker-registry");
         let begun = Instant::now();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(begun.elapsed() < Duration::from_secs(30), "the registry did not come up");
+        loop {
+            let is_open = TcpStream::connect(("127.0.0.1", port)).is_ok();
+            if server.try_wait().unwrap().is_some() {
+                return None;
+            }
+            if is_open {
+                return Some(Self { server, name: format!("127.0.0.1:{port}/agent:1"), _folder: folder });
+            }
+            assert!(begun.elapsed() < PATIENCE, "the registry did not come up");
             std::thread::sleep(Duration::from_millis(50));
         }
-        Self { server, name: format!("127.0.0.1:{port}/agent:1"), _folder: folder }
     }
 }
 

@@ -23,6 +23,12 @@ pub fn bare() -> Package {
     }))
 }
 
+/// The user's builders and their nodes; not how they are, which buildx asks each of them within a time.
+pub fn builders() -> Vec<String> {
+    let name = |line: String| line.split_whitespace().next().map(str::to_owned);
+    listed(&["buildx", "ls"]).into_iter().filter_map(name).collect()
+}
+
 pub fn clean(package: &Package, args: &[&str]) -> (i32, Value) {
     let output = package.crashlab(&[&["clean", "--format", "json"], args].concat());
     let json = serde_json::from_slice(&output.stdout)
@@ -34,11 +40,11 @@ pub fn clean(package: &Package, args: &[&str]) -> (i32, Value) {
 fn a_whole_run_leaves_nothing_and_asks_for_nothing_global() {
     let wrapper = Wrapper::new("return None");
     let package = small().env("PATH", &wrapper.path());
-    let before = listed(&["buildx", "ls"]);
+    let before = builders();
     let ran = package.run();
     assert_eq!(ran.exit, 0, "{}\n{}", ran.json, ran.stderr);
     assert_eq!(objects_of(ran.run()), [""; 0], "{}", ran.stderr);
-    assert_eq!(listed(&["buildx", "ls"]), before, "the user's builders changed");
+    assert_eq!(builders(), before, "the user's builders changed");
     let removed: Vec<&str> =
         ran.json["cleanup"]["removed"].as_array().unwrap().iter().map(|it| it["kind"].as_str().unwrap()).collect();
     for kind in ["container", "network", "image", "builder", "volume", "folder"] {
@@ -155,9 +161,13 @@ fn a_removal_that_the_engine_refuses_is_told_and_turns_0_into_4() {
 
 #[test]
 fn every_signal_ends_a_build_and_a_run_with_its_own_code_and_no_leftovers() {
-    for (signal, exit) in [("INT", 130), ("TERM", 143), ("HUP", 129)] {
-        let package = small().file("pkg/target/Dockerfile", "FROM base\nRUN [\"/bin/busybox\", \"sleep\", \"60\"]\n");
+    let build = "FROM base\nRUN [\"/bin/busybox\", \"sleep\", \"600\"]\n";
+    let begun = [("INT", 130), ("TERM", 143), ("HUP", 129)].map(|(signal, exit)| {
+        let package = small().file("pkg/target/Dockerfile", build);
         let child = package.command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        (signal, exit, package, child)
+    });
+    for (signal, exit, package, child) in begun {
         package.wait_for("build", |run| {
             std::fs::read_to_string(run.join("journal.jsonl")).is_ok_and(|text| text.contains("crashlab/target:"))
         });

@@ -1,8 +1,8 @@
 //! Every way in which a run can end badly: what was made goes, what could not go is listed, results stay readable.
 
 use crate::chain::interrupt;
-use crate::scope::{bare, clean, small};
-use crate::support::{Package, Ran, Wrapper, docker, listed, objects_of};
+use crate::scope::{bare, builders, clean, small};
+use crate::support::{Package, Ran, Wrapper, docker, eventually, listed, objects_of};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -36,16 +36,26 @@ pub fn killed_in_a_trial(package: &Package) -> String {
 
 #[test]
 fn a_second_interruption_shortens_the_waits_and_lists_what_is_left_with_the_command_that_finishes_it() {
-    // A call that is not ended within half a minute, of the minute that it would have, says so.
-    let rule = "def leave(name): open(FOLDER + name, 'w').close()\n\
-                if args[:1] == ['rm']: leave('/hangs'); time.sleep(30); leave('/waited'); time.sleep(270)";
+    // A call that is not ended within half a minute of the second interruption, of the minute that it would have, says so.
+    let rule = "
+def leave(name): open(FOLDER + name, 'w').close()
+if args[:1] == ['rm']:
+    leave('/hangs')
+    while not os.path.exists(FOLDER + '/twice'): time.sleep(0.05)
+    time.sleep(30)
+    leave('/waited')
+    time.sleep(270)";
     let wrapper = Wrapper::new(rule);
     let path = std::env::var("PATH").unwrap();
     let package = Package::new(SLEEPER).policy(json!({"sandbox": {"wall_time": "290s"}})).env("PATH", &wrapper.path());
     let child = start(&package);
     package.wait_for("attestation's removal", |_| wrapper.file("hangs").exists());
+    wait_until_running(&package);
     interrupt(&child, "INT");
+    // The first one has come through once it costs the target its life.
+    eventually("end of the target", || wrapper.calls().iter().any(|call| call["args"][0] == "kill"));
     interrupt(&child, "INT");
+    std::fs::write(wrapper.file("twice"), "").unwrap();
     let ran = Ran::new(child.wait_with_output().unwrap());
     assert_eq!((ran.exit, wrapper.file("waited").exists()), (130, false), "{}", ran.stderr);
     let failures = ran.json["cleanup"]["failures"].as_array().unwrap();
@@ -76,10 +86,13 @@ fn in_format(package: &Package, format: &str) -> Command {
 
 #[test]
 fn closed_standard_streams_end_neither_the_run_nor_its_clean_up() {
-    for format in ["json", "jsonl", "human"] {
+    let begun = ["json", "jsonl", "human"].map(|format| {
         let package = bare();
         let mut child = in_format(&package, format).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         drop((child.stdout.take(), child.stderr.take()));
+        (format, package, child)
+    });
+    for (format, package, mut child) in begun {
         assert_eq!(child.wait().unwrap().code(), Some(0), "{format}");
         assert_eq!(objects_of(&package.run_id()), [""; 0]);
         let run: Value =
@@ -173,12 +186,18 @@ fn results_that_are_removed_in_mid_run_cost_the_measure_and_leave_nothing() {
 
 #[test]
 fn a_client_that_is_cut_off_leaves_nothing_although_the_engine_makes_the_thing_later() {
+    // As soon as it was looked for in vain, or after a while.
     let later = "
 if args[:1] == ['create'] and any('-target-' in word for word in args):
     quiet = dict(stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    subprocess.Popen(['sh', '-c', 'sleep 4; touch ' + FOLDER + '/made; exec \"$0\" \"$@\"', REAL, *args], **quiet)
+    wait = 'n=0; while [ ! -e looked ] && [ $n -lt 40 ]; do sleep 0.1; n=$((n + 1)); done; touch made; exec \"$0\" \"$@\"'
+    subprocess.Popen(['sh', '-c', wait, REAL, *args], cwd=FOLDER, **quiet)
     sys.stderr.write('error during connect: EOF\\n')
-    return 125";
+    return 125
+if args[:1] == ['ps'] and any('-target-' in word for word in args):
+    code = real()
+    open(FOLDER + '/looked', 'w').close()
+    return code";
     let wrapper = Wrapper::new(later);
     let package = bare().env("PATH", &wrapper.path());
     let ran = package.run();
@@ -225,7 +244,7 @@ fn wait_for_the_build(package: &Package) -> String {
 
 #[test]
 fn a_build_over_its_time_and_one_whose_builder_dies_are_not_measured_and_leave_nothing() {
-    let before = listed(&["buildx", "ls"]);
+    let before = builders();
     let slow = building("9999", "5s");
     let slow = (start(&slow), slow);
     let (dying, package) = {
@@ -242,7 +261,7 @@ fn a_build_over_its_time_and_one_whose_builder_dies_are_not_measured_and_leave_n
     let told = ran.trial("one/1")["diagnostics"].to_string();
     assert!(ran.exit == 3 && told.contains("took longer than 5s"), "{}: {told}", ran.exit);
     assert_eq!(objects_of(ran.run()), [""; 0], "{}", ran.stderr);
-    assert_eq!(listed(&["buildx", "ls"]), before, "the user's builders changed");
+    assert_eq!(builders(), before, "the user's builders changed");
 }
 
 #[test]

@@ -16,6 +16,9 @@ pub const BUSYBOX: &str = "crashlab/busybox:1";
 /// The dedicated builder's image; `scripts/engine` makes it.
 pub const BUILDKIT: &str = "crashlab/buildkit:1";
 
+/// Long enough that only what hangs runs into it, however loaded the machine is.
+pub const PATIENCE: Duration = Duration::from_secs(300);
+
 /// An evaluation that passes where the answer's `ok` is true.
 pub const EVALUATION: &str = r#"
 from crashlab import Check, Evaluation, Refuse
@@ -65,7 +68,8 @@ impl Package {
             "version": 1,
             "name": "engine-test",
             "target": {"image": {"reference": PYTHON, "pull": "never"}, "command": ["python3", "/target/agent.py"]},
-            "sandbox": {"wall_time": "60s"},
+            // Only what hangs runs into it, however loaded the machine is.
+            "sandbox": {"wall_time": "300s"},
             "evaluation": {"command": ["python3", "evaluation.py"]},
         });
         let package = Self { folder, policy, env: BTreeMap::new(), args: Vec::new(), results: "results" };
@@ -179,15 +183,19 @@ impl Package {
 
     /// Waits until its run has stored something that this looks for.
     pub fn wait_for(&self, what: &str, found: impl Fn(&Path) -> bool) {
-        let begun = Instant::now();
-        loop {
+        eventually(what, || {
             let runs = std::fs::read_dir(self.results().join("runs")).into_iter().flatten().flatten();
-            if runs.map(|entry| entry.path()).any(|run| found(&run)) {
-                return;
-            }
-            assert!(begun.elapsed() < Duration::from_secs(90), "no {what} within 90 s");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+            runs.map(|entry| entry.path()).any(|run| found(&run))
+        });
+    }
+}
+
+/// Waits until this is so; only what never comes takes so long that it fails.
+pub fn eventually(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "no {what} within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -316,7 +324,9 @@ impl Wrapper {
     /// Every call so far: `{"args": […], "env": {…}}`.
     pub fn calls(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.folder.path().join("calls")).unwrap_or_default();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        // A call may be about to be written.
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 }
 
