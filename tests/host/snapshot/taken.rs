@@ -237,6 +237,8 @@ fn an_evaluation_package_inside_the_target_never_enters() {
     assert!(taken.warned().contains("the evaluation package evals/desk lies in the target's folder: left out"));
     assert!(!taken.dirty);
     // A package that is a repository of its own makes nothing dirty either.
+    it.git(&["rm", "-rq", "--cached", "evals/desk"]);
+    it.git(&["commit", "-q", "-m", "apart"]);
     git_in(package.as_std_path(), &["init", "-q"]);
     assert!(!it.taken_beside(Some(&package), &it.root, &["**"], WIDE).unwrap().dirty);
     // Its own target is one, and so is what lies beside it.
