@@ -19,17 +19,18 @@ const TIME: Duration = Duration::from_secs(300);
 /// What a list may take: more than a million paths.
 const OUTPUT: usize = 512 << 20;
 
-/// Settings that stand over those of the repository. Each could start a program, reach a remote or leave something behind.
+/// Settings that stand over those of the repository. Each could start a program, reach a remote or leave something behind;
+/// for none of today's questions does git look at more than the first two, the others are a second line.
 const SETTINGS: [&str; 9] = [
     "core.fsmonitor=false",          // a command, or a daemon, at each reading of the index
     "core.hooksPath=/dev/null",      // post-index-change and its like
-    "core.untrackedCache=false",     // a cache in the index that would want writing
+    "core.untrackedCache=false",     // a cache that would be written into the index
     "core.attributesFile=/dev/null", // names filters; none is asked for, so none needs to be known
-    "core.sshCommand=false",         // a lazy fetch of a partial clone
-    "credential.helper=",            // the same
-    "protocol.allow=never",          // the same, for gits that do not know GIT_NO_LAZY_FETCH
+    "core.sshCommand=false",         // a fetch that no protocol's rule has stopped
+    "core.askPass=",                 // a program that is asked for a password
+    "credential.helper=",            // another; the empty one takes back all before it
     "submodule.recurse=false",       // a submodule is asked by itself
-    "maintenance.auto=false",
+    "maintenance.auto=false",        // work of its own after a command that writes
 ];
 
 /// A repository, asked about one folder of it.
@@ -104,6 +105,12 @@ impl Repository {
         Ok(paths.map(|path| OsString::from_vec(path.to_vec())).collect())
     }
 
+    /// How git lists one file of the folder, with its status tag; nothing where it ignores it.
+    pub(crate) fn listed_as(&self, name: &str) -> Result<Vec<u8>> {
+        let literal = format!(":(literal){name}");
+        self.ask(&["ls-files", "-z", "-t", "--cached", "--others", "--exclude-standard", "--", &literal])
+    }
+
     /// The commit's files below the folder; an error text where git cannot read its trees.
     pub(super) fn committed(&self, commit: &str) -> Result<Result<Vec<u8>, String>> {
         let answer = self.run(&["ls-tree", "-r", "-z", commit])?;
@@ -160,6 +167,11 @@ impl Repository {
 }
 
 /// The whole environment of git. HOME and XDG_CONFIG_HOME find the user's own ignore rules; no GIT_* of the host enters.
+///
+/// A partial clone fetches what is missing: GIT_NO_LAZY_FETCH says not to begin, where git knows it; GIT_ALLOW_PROTOCOL,
+/// which no setting of the repository can widen, says that there is no way to. Nobody answers a prompt. The machine's own
+/// attributes are left out like the repository's, and messages are those that are compared here, also where a system takes
+/// the language from elsewhere than LANG.
 fn environment(top: &Path) -> Environment {
     Environment::only(&["PATH", "HOME", "XDG_CONFIG_HOME"])
         .with("LC_ALL", "C")

@@ -3,6 +3,7 @@
 use crate::traps::Traps;
 use assert_cmd::Command;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -263,6 +264,15 @@ fn asking_git_about_env_files_runs_nothing_of_the_repository() {
     assert!(!marker.exists(), "a check ran the repository's program");
     package.git(&["status"]);
     assert!(marker.exists(), "the control: plain git runs it");
+    // Nor a program of the folder, for whom a relative entry of PATH finds it there.
+    std::fs::remove_file(&marker).unwrap();
+    std::fs::copy(&script, package.path().join("git")).unwrap();
+    let mut path = std::ffi::OsString::from(".:");
+    path.push(tools(package.folder.path()));
+    package.check(&[]).env("PATH", &path).assert().success();
+    assert!(!marker.exists(), "a check ran the folder's program");
+    Command::new("/bin/sh").args(["-c", "git"]).env("PATH", &path).current_dir(package.path()).output().unwrap();
+    assert!(marker.exists(), "the control: a shell runs it");
 }
 
 #[test]
@@ -404,4 +414,83 @@ fn a_dockerfile_behind_a_link_is_one_of_the_snapshot_or_none() {
 
 fn link_to(to: &str, from: &Path) {
     std::os::unix::fs::symlink(to, from).unwrap();
+}
+
+/// A git that writes down how it was called, and answers as the real one.
+const GIT: &str = r#"#!/bin/sh
+{ printf '%s\0' "$@"; printf '\001\0'; env -0; } >>"@CALLS@/$$"
+exec @REAL@ "$@"
+"#;
+
+/// The exact settings and environment of every question to git. To change one is a decision: what each is for stands beside
+/// it in the code, and most are a second line, whose want no other test would notice.
+#[test]
+fn git_is_asked_only_these_questions_with_exactly_these_settings_and_this_environment() {
+    let package = Package::new(&json!({}));
+    package.write(".env", "");
+    package.git(&["add", "."]);
+    package.git(&["commit", "--quiet", "-m", "one"]);
+    let bin = tools(package.folder.path());
+    let (calls, bin_folder) = (package.folder.path().join("calls"), package.folder.path().join("bin"));
+    std::fs::create_dir(&calls).unwrap();
+    let path = std::env::var_os("PATH").unwrap();
+    let real = std::env::split_paths(&path).map(|folder| folder.join("git")).find(|git| git.is_file()).unwrap();
+    let script = GIT.replace("@CALLS@", calls.to_str().unwrap()).replace("@REAL@", real.to_str().unwrap());
+    std::fs::write(bin_folder.join("git"), script).unwrap();
+    std::fs::set_permissions(bin_folder.join("git"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut check = package.check(&[]);
+    for name in ["HOME", "LANG", "LANGUAGE", "GIT_DIR", "GIT_ASKPASS", "SSH_ASKPASS", "SSH_AUTH_SOCK", "HTTPS_PROXY"] {
+        check.env(name, "/nowhere");
+    }
+    check.assert().success();
+    let settings = [
+        "core.fsmonitor=false",
+        "core.hooksPath=/dev/null",
+        "core.untrackedCache=false",
+        "core.attributesFile=/dev/null",
+        "core.sshCommand=false",
+        "core.askPass=",
+        "credential.helper=",
+        "submodule.recurse=false",
+        "maintenance.auto=false",
+    ];
+    let mut wanted: Vec<String> =
+        settings.iter().flat_map(|setting| ["-c".to_owned(), (*setting).to_owned()]).collect();
+    wanted.extend(["--no-pager".to_owned(), "-C".to_owned()]);
+    let mut verbs = std::collections::BTreeSet::new();
+    for call in std::fs::read_dir(&calls).unwrap() {
+        let call = text(&std::fs::read(call.unwrap().path()).unwrap());
+        let (args, environment) = call.split_once("\u{1}\0").unwrap();
+        let args: Vec<&str> = args.split_terminator('\0').collect();
+        let (head, question) = args.split_at(wanted.len());
+        assert_eq!(head, wanted);
+        verbs.insert(question[1].to_owned());
+        let folder = Path::new(question[0]);
+        let variable = |line: &str| line.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let mut environment: BTreeMap<String, String> =
+            environment.split_terminator('\0').filter_map(variable).collect();
+        // What a shell adds by itself.
+        environment.retain(|name, _| !["PWD", "OLDPWD", "SHLVL", "_"].contains(&name.as_str()));
+        let top = environment["GIT_WORK_TREE"].clone();
+        assert!(
+            folder.starts_with(&top) && folder.starts_with(package.folder.path().canonicalize().unwrap()),
+            "{args:?}"
+        );
+        let exactly = [
+            ("GIT_ALLOW_PROTOCOL", "none"),
+            ("GIT_ATTR_NOSYSTEM", "1"),
+            ("GIT_DIR", &format!("{top}/.git")),
+            ("GIT_NO_LAZY_FETCH", "1"),
+            ("GIT_NO_REPLACE_OBJECTS", "1"),
+            ("GIT_OPTIONAL_LOCKS", "0"),
+            ("GIT_TERMINAL_PROMPT", "0"),
+            ("GIT_WORK_TREE", &top),
+            ("HOME", "/nowhere"),
+            ("LC_ALL", "C"),
+            ("PATH", bin.to_str().unwrap()),
+        ];
+        let exactly = exactly.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(environment.into_iter().collect::<Vec<_>>(), exactly);
+    }
+    assert_eq!(verbs.into_iter().collect::<Vec<_>>(), ["config", "ls-files", "ls-tree", "rev-parse"]);
 }

@@ -1,13 +1,13 @@
 //! Which files look like `.env`, what git makes of them, and who may read them: by name and mode, never by content (S4, S8).
-//! git is asked in a way that runs nothing of the repository's choosing.
+//! git is asked as a snapshot asks it, which runs nothing of the repository's choosing.
 
 use crate::exit::Refusal;
-use crate::process::{Bounds, Environment, Program};
+use crate::interrupt::Interrupt;
+use crate::snapshot::git::Repository;
 use camino::{Utf8Path, Utf8PathBuf};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
-use std::time::Duration;
 
 /// Folders that are passed over: git's own, and what package managers fill.
 const PASSED_OVER: [&str; 5] = [".git", ".venv", "node_modules", "__pycache__", ".crashlabs"];
@@ -109,33 +109,17 @@ fn examine(path: &Utf8Path) -> Result<Option<EnvFile>, Refusal> {
 
 fn known(path: &Utf8Path) -> Result<Known, Refusal> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Ok(Known::NoRepository) };
-    if !folder.ancestors().any(|above| above.join(".git").exists()) {
-        return Ok(Known::NoRepository);
-    }
-    let list = git(folder, name, &["ls-files", "-z", "-t", "--cached", "--others", "--exclude-standard"])?;
-    Ok(match list {
-        None => Known::NoRepository,
-        Some(list) if list.is_empty() => Known::Ignored,
-        Some(list) if list.starts_with(b"?") => Known::Untracked,
+    let cannot = |error: anyhow::Error| {
+        error.downcast().unwrap_or_else(|error| Refusal::new(format!("cannot ask git about {path}: {error:#}")))
+    };
+    let repository = Repository::find(folder.as_std_path(), &Interrupt::never()).map_err(cannot)?;
+    let Some(repository) = repository else { return Ok(Known::NoRepository) };
+    let list = repository.listed_as(name).map_err(cannot)?;
+    Ok(match list.first() {
+        None => Known::Ignored,
+        Some(b'?') => Known::Untracked,
         Some(_) => Known::Tracked,
     })
-}
-
-/// What git says of one file of `folder`; none where it knows no repository there.
-fn git(folder: &Utf8Path, name: &str, args: &[&str]) -> Result<Option<Vec<u8>>, Refusal> {
-    let environment = Environment::only(&["PATH", "HOME", "XDG_CONFIG_HOME"])
-        .with("GIT_OPTIONAL_LOCKS", "0")
-        .with("GIT_TERMINAL_PROMPT", "0")
-        .with("GIT_LITERAL_PATHSPECS", "1")
-        .with("LC_ALL", "C");
-    let asked = Program::new("git", environment)
-        .args(["-c", "core.fsmonitor=false", "-c", "core.untrackedCache=false", "-c", "core.hooksPath=/dev/null"])
-        .args(args.iter().copied())
-        .args(["--", name])
-        .folder(folder.as_std_path())
-        .run(&Bounds::time(Duration::from_secs(60)))
-        .map_err(|error| Refusal::new(format!("cannot ask git about {}: {error}", folder.join(name))))?;
-    Ok(asked.status.success().then_some(asked.stdout))
 }
 
 #[cfg(test)]

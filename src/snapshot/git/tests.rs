@@ -47,15 +47,32 @@ impl Trapped {
 
     /// Git as anybody runs it.
     fn plain(&self, args: &[&str]) {
-        let environment = Environment::only(&["PATH"]).with("GIT_CONFIG_GLOBAL", "/dev/null").with("HOME", "/");
-        let git = Program::new("git", environment).args(args.iter().copied()).folder(self.root());
-        git.run(&Bounds::time(TIME)).unwrap();
+        self.plain_with(&[], args, "");
+    }
+
+    /// The same with these variables and this on its standard input; what it prints.
+    fn plain_with(&self, variables: &[(&str, &str)], args: &[&str], input: &str) -> String {
+        let mut environment = Environment::only(&["PATH"]).with("GIT_CONFIG_GLOBAL", "/dev/null").with("HOME", "/");
+        for (name, value) in variables {
+            environment = environment.with(*name, *value);
+        }
+        let user = ["-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "protocol.file.allow=always"];
+        let git = Program::new("git", environment).args(user).args(args.iter().copied()).folder(self.root());
+        String::from_utf8(git.input(input).run(&Bounds::time(TIME)).unwrap().stdout).unwrap()
     }
 
     /// Git as a snapshot runs it.
-    fn ours(&self, args: &[&str]) {
+    fn ours(&self, args: &[&str]) -> String {
         let root = self.root();
-        Repository::open(&root, &root, &Interrupt::never()).unwrap().unwrap().run(args).unwrap();
+        let answer = Repository::open(&root, &root, &Interrupt::never()).unwrap().unwrap().run(args).unwrap();
+        String::from_utf8(answer.stdout).unwrap()
+    }
+
+    /// The same with this on its standard input; what it says on standard error.
+    fn ours_with(&self, args: &[&str], input: &str) -> String {
+        let root = self.root();
+        let repository = Repository::open(&root, &root, &Interrupt::never()).unwrap().unwrap();
+        repository.program(args).input(input).run(&Bounds::time(TIME)).unwrap().complaint()
     }
 
     fn index(&self) -> Vec<u8> {
@@ -119,4 +136,97 @@ fn an_index_is_not_refreshed_in_passing() {
     assert_eq!(it.index(), before);
     it.plain(&["status"]);
     assert_ne!(it.index(), before, "plain git did not write it, so nothing is proven");
+}
+
+#[test]
+fn nobody_is_asked_for_a_credential() {
+    let asked = "protocol=https\nhost=host.invalid\n\n";
+    // The control asks no person: a second program answers it, where the first one does not.
+    for (name, other) in [("credential.helper", Some("core.askPass")), ("core.askPass", None)] {
+        let it = Trapped::new();
+        it.config(name, &it.program("trap"));
+        if let Some(other) = other {
+            it.config(other, "/bin/true");
+        }
+        let told = it.ours_with(&["credential", "fill"], asked);
+        assert!(!it.fired() && told.contains("terminal prompts disabled"), "{name}: {told}");
+        it.plain_with(&[], &["credential", "fill"], asked);
+        assert!(it.fired(), "{name}: plain git did not ask it, so nothing is proven");
+    }
+}
+
+/// A tree that is missing and a remote that has it: git fetches, unless any one of these keeps it from that.
+#[test]
+fn each_line_alone_keeps_a_partial_clone_from_its_remote() {
+    let it = Trapped::new();
+    std::fs::create_dir(it.root().join("folder")).unwrap();
+    std::fs::write(it.root().join("folder/inner"), "one").unwrap();
+    it.plain(&["add", "."]);
+    it.plain(&["commit", "-qm", "one"]);
+    let tree = it.plain_with(&[], &["rev-parse", "HEAD:folder"], "");
+    std::fs::remove_file(it.root().join(format!(".git/objects/{}/{}", &tree[..2], tree[2..].trim()))).unwrap();
+    for (name, value) in [
+        ("core.repositoryFormatVersion", "1"),
+        ("extensions.partialClone", "origin"),
+        ("remote.origin.promisor", "true"),
+        ("remote.origin.url", "ssh://host.invalid/a"),
+        ("protocol.ssh.allow", "always"),
+        ("core.sshCommand", &it.program("trap")),
+    ] {
+        it.config(name, value);
+    }
+    let look = ["ls-tree", "-r", "HEAD"];
+    let environment = environment(&it.root());
+    for name in ["GIT_NO_LAZY_FETCH", "GIT_ALLOW_PROTOCOL"] {
+        let value = environment.get(name).unwrap().to_str().unwrap();
+        it.plain_with(&[(name, value)], &look, "");
+        assert!(!it.fired(), "{name}");
+    }
+    let setting = SETTINGS.iter().find(|setting| setting.starts_with("core.sshCommand=")).unwrap();
+    it.plain(&[&["-c", setting], look.as_slice()].concat());
+    assert!(!it.fired(), "{setting}");
+    it.plain(&look);
+    assert!(it.fired(), "plain git did not fetch, so nothing is proven");
+}
+
+#[test]
+fn nothing_is_left_behind_by_commands_that_write_and_no_submodule_is_entered() {
+    type Seen = fn(&Trapped, &str) -> bool;
+    type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a [&'a str], Seen);
+    let untracked: Seen = |it, _| it.index().windows(4).any(|bytes| bytes == b"UNTR");
+    let graph: Seen = |it, _| it.root().join(".git/objects/info/commit-graphs").exists();
+    let entered: Seen = |_, printed| printed.contains("sub/in.txt");
+    let commit = ["-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "-aqm", "two"];
+    let table: [Case<'_>; 3] = [
+        ("core.untrackedCache", &[("core.untrackedCache", "true")], &["add", "."], untracked),
+        (
+            "maintenance.auto",
+            &[
+                ("maintenance.commit-graph.enabled", "true"),
+                ("maintenance.commit-graph.auto", "-1"),
+                ("maintenance.autoDetach", "false"),
+                ("gc.autoDetach", "false"),
+            ],
+            &commit,
+            graph,
+        ),
+        ("submodule.recurse", &[("submodule.recurse", "true")], &["grep", "wanted"], entered),
+    ];
+    for (name, settings, command, seen) in table {
+        let it = Trapped::new();
+        let inner = it.keep.path().join("inner");
+        it.plain(&["init", "-q", inner.to_str().unwrap()]);
+        std::fs::write(inner.join("in.txt"), "wanted").unwrap();
+        it.plain(&["-C", inner.to_str().unwrap(), "add", "."]);
+        it.plain(&["-C", inner.to_str().unwrap(), "commit", "-qm", "one"]);
+        it.plain(&["submodule", "--quiet", "add", inner.to_str().unwrap(), "sub"]);
+        it.plain(&["commit", "-aqm", "one"]);
+        settings.iter().for_each(|(name, value)| it.config(name, value));
+        std::fs::write(it.root().join("file"), "own").unwrap();
+        let printed = it.ours(command);
+        assert!(!seen(&it, &printed), "{name}");
+        std::fs::write(it.root().join("file"), "two").unwrap();
+        let printed = it.plain_with(&[], command, "");
+        assert!(seen(&it, &printed), "{name}: plain git did not, so nothing is proven");
+    }
 }
