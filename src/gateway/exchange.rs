@@ -83,6 +83,11 @@ pub trait Pieces: Send {
     /// # Errors
     /// How the provider failed; nothing follows.
     fn next(&mut self) -> Result<Option<&[u8]>, Failure>;
+
+    /// How long the provider says that the body is. What is passed on may be longer or shorter where the key was taken out.
+    fn declared(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// How a provider failed to answer (G9: never the agent's doing).

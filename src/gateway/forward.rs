@@ -13,7 +13,7 @@ use std::time::Duration;
 pub(super) fn serve(trial: &Trial, door: &ProviderDoor, request: &mut Request<'_>, reply: &mut Reply) -> bool {
     let mut call = Call::of(door, &request.head);
     let mut is_read = false;
-    match admit(trial, door, request, &mut call, &mut is_read) {
+    match admit(trial, door, request, reply, &mut call, &mut is_read) {
         Ok((admitted, hold)) => {
             let route = admitted.route.to_string();
             let kinds = trial.drills.strike(&FaultPlace::Gateway(door.plan.name.clone()), Some(&route));
@@ -37,13 +37,14 @@ fn admit(
     trial: &Trial,
     door: &ProviderDoor,
     request: &mut Request<'_>,
+    reply: &mut Reply,
     call: &mut Call,
     is_read: &mut bool,
 ) -> Result<(Admitted, Hold), Denied> {
     let line = admission::line(&door.plan, &request.head)?;
     call.route = Some(line.route.to_string());
     let limit = door.plan.rule.limits.request_size;
-    let bytes = request.body(limit).map_err(|fault| match fault {
+    let bytes = request.body(limit, reply).map_err(|fault| match fault {
         BodyFault::TooLarge => admission::too_large(limit),
         BodyFault::Broken(why) => Denied::new("framing", "crashlab_malformed_request", why).status(400),
     })?;

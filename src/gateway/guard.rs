@@ -31,6 +31,9 @@ const HEAD_TIME: Duration = Duration::from_secs(10);
 const BODY_IDLE: Duration = Duration::from_secs(30);
 /// For the whole body.
 const BODY_TIME: Duration = Duration::from_secs(120);
+/// How long a connection waits for its next request. Longer than the relay does, so that it is the relay that ends it: no
+/// request is on its way then.
+const KEPT_TIME: Duration = Duration::from_secs(90);
 /// For one write: a target that does not read holds its call open no longer.
 const WRITE_TIME: Duration = Duration::from_secs(60);
 /// How long, and how much of, an unread body is still taken after an answer, so that closing does not destroy it.
@@ -143,10 +146,17 @@ impl Shared {
         Some(id)
     }
 
-    fn belongs_to(&self, id: u64, trial: &Trial) {
-        if let Some(connection) = self.connections().get_mut(&id) {
+    /// Notes whose connection it is. False where too many are open for one to be kept that serves nobody: connections that
+    /// wait for a next request must never take the place of those that have one.
+    fn belongs_to(&self, id: u64, trial: &Trial) -> bool {
+        let mut connections = self.connections();
+        let is_roomy = connections.len() as u64 * 2 <= self.most;
+        if let Some(connection) = connections.get_mut(&id)
+            && connection.trial.as_ref() != Some(&trial.nonce)
+        {
             connection.trial = Some(trial.nonce.clone());
         }
+        is_roomy
     }
 
     fn leave(&self, id: u64) {
@@ -194,6 +204,8 @@ pub(super) fn listen(listener: &TcpListener, shared: &Arc<Shared>) {
 pub(super) struct Request<'a> {
     pub(super) head: Head,
     incoming: Incoming<Timed<'a>>,
+    /// Its connection may serve another one.
+    is_kept: bool,
 }
 
 /// Why a body was not read.
@@ -206,8 +218,9 @@ pub(super) enum BodyFault {
 }
 
 impl Request<'_> {
-    /// Reads the whole body, at most `limit` bytes. Memory grows with what arrives, not with what is declared.
-    pub(super) fn body(&mut self, limit: u64) -> Result<Vec<u8>, BodyFault> {
+    /// Reads the whole body, at most `limit` bytes. Memory grows with what arrives, not with what is declared. Only an answer
+    /// after this can leave the connection open, and not where something came along behind the body.
+    pub(super) fn body(&mut self, limit: u64, reply: &mut Reply) -> Result<Vec<u8>, BodyFault> {
         if matches!(self.head.body, Body::Length(length) if length > limit) {
             return Err(BodyFault::TooLarge);
         }
@@ -225,6 +238,9 @@ impl Request<'_> {
             }
             bytes.extend_from_slice(piece);
         }
+        if self.is_kept && self.incoming.buffered() == 0 {
+            reply.keep();
+        }
         Ok(bytes)
     }
 }
@@ -234,19 +250,35 @@ fn handle(shared: &Shared, stream: &Arc<TcpStream>, peer: IpAddr, id: u64) {
     let _ = stream.set_write_timeout(Some(WRITE_TIME));
     let timed = Timed { stream, idle: HEAD_TIME, deadline: Instant::now() + HEAD_TIME };
     let mut incoming = Incoming::new(timed);
-    let mut reply = Reply::new(Wire(Arc::clone(stream)));
-    let is_read = match incoming.head() {
-        Ok(head) => serve(shared, peer, id, &mut Request { head, incoming }, &mut reply),
-        Err(Fault::Malformed(why)) => {
-            let body = json!({"error": {"code": "crashlab_malformed_request", "message": why}});
-            let _ = reply.json(400, &body);
-            false
+    loop {
+        let mut reply = Reply::new(Wire(Arc::clone(stream)));
+        let head = match incoming.head() {
+            Ok(head) => head,
+            Err(Fault::Malformed(why)) => {
+                let body = json!({"error": {"code": "crashlab_malformed_request", "message": why}});
+                let _ = reply.json(400, &body);
+                return drain(stream);
+            }
+            Err(_) => return,
+        };
+        let mut request = Request { head, incoming, is_kept: false };
+        let is_read = serve(shared, peer, id, &mut request, &mut reply);
+        incoming = request.incoming;
+        if !is_read || incoming.buffered() > 0 {
+            return drain(stream);
         }
-        Err(_) => return,
-    };
-    if !is_read {
-        drain(stream);
+        if !reply.is_kept() || !is_followed(&mut incoming) {
+            return;
+        }
     }
+}
+
+/// Waits for a next request on a connection that was kept.
+fn is_followed(incoming: &mut Incoming<Timed<'_>>) -> bool {
+    incoming.source().within(KEPT_TIME);
+    let is_there = matches!(incoming.wait(), Ok(true));
+    incoming.source().within(HEAD_TIME);
+    is_there
 }
 
 /// Serves one request; false where a body may be left unread.
@@ -260,7 +292,7 @@ fn serve(shared: &Shared, peer: IpAddr, id: u64, request: &mut Request<'_>, repl
         unauthorized(shared, peer, &request.head, reply);
         return request.head.body == Body::None;
     };
-    shared.belongs_to(id, &trial);
+    request.is_kept = shared.belongs_to(id, &trial) && request.head.is_kept();
     if trial.life.is_over() {
         return false;
     }

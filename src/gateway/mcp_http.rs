@@ -16,7 +16,7 @@ const MESSAGE: u64 = (1 << 20) + (64 << 10);
 /// Serves one request; false where its body was left unread.
 pub(super) fn serve(operations: &Operations, request: &mut Request<'_>, reply: &mut Reply) -> bool {
     let (body, read) = match request.head.method.as_str() {
-        "POST" => match request.body(MESSAGE) {
+        "POST" => match request.body(MESSAGE, reply) {
             Ok(body) => (body, true),
             Err(BodyFault::TooLarge) => {
                 send(reply, 413, None);
@@ -58,6 +58,7 @@ fn send(reply: &mut Reply, status: u16, body: Option<&Value>) {
     if body.is_some() {
         headers.push(("content-type".to_owned(), "application/json".to_owned()));
     }
+    reply.hold();
     // A target that has hung up is not told anything.
     let _ = reply
         .head(status, &headers, Some(bytes.len() as u64))

@@ -23,6 +23,7 @@ mod operations;
 mod operations_http;
 mod price;
 mod reply;
+mod resolve;
 mod scan;
 mod script;
 mod sse;

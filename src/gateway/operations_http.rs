@@ -21,7 +21,7 @@ pub(super) fn serve(operations: &Operations, request: &mut Request<'_>, reply: &
         refuse(reply, 404, "crashlab_not_found", "call an operation with POST /operations/NAME");
         return request.head.body == Body::None;
     };
-    let bytes = match request.body(ARGUMENTS) {
+    let bytes = match request.body(ARGUMENTS, reply) {
         Ok(bytes) => bytes,
         Err(BodyFault::TooLarge) => {
             refuse(reply, 413, "crashlab_request_too_large", "arguments may have 1 MiB at most");

@@ -1,5 +1,8 @@
 //! The answer to the target, written piece by piece: each piece leaves at once, and a body that did not come to its end
-//! is left without one, so that a client can tell. One answer a connection; knows no provider and no policy.
+//! is left without one, so that a client can tell. Owns what the answer says of the connection's further life; knows no
+//! provider and no policy.
+//!
+//! Invariant: a connection goes on only after an answer that came to its end and did not say `connection: close`.
 
 use std::io::{self, Write};
 
@@ -15,6 +18,10 @@ pub struct Reply {
     body: Body,
     buffer: Vec<u8>,
     sent: u64,
+    /// The connection may serve another request after this answer.
+    is_kept: bool,
+    /// What is written waits for what follows it.
+    is_held: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +38,29 @@ enum Body {
 impl Reply {
     /// On this connection.
     pub fn new(wire: impl Connection + 'static) -> Self {
-        Self { wire: Box::new(wire), body: Body::Unsent, buffer: Vec::new(), sent: 0 }
+        let wire = Box::new(wire);
+        Self { wire, body: Body::Unsent, buffer: Vec::new(), sent: 0, is_kept: false, is_held: false }
+    }
+
+    /// The request was read whole, and its connection may serve another one after this answer.
+    pub fn keep(&mut self) {
+        self.is_kept = true;
+    }
+
+    /// Whether the answer came to its end, and the connection goes on.
+    pub fn is_kept(&self) -> bool {
+        self.is_kept && self.body == Body::Over
+    }
+
+    /// What comes next waits for what follows it, so that they leave in one packet. Only for what follows at once, or is no
+    /// use without it.
+    pub fn hold(&mut self) {
+        self.is_held = true;
+    }
+
+    /// What comes next leaves at once, and takes along what waits.
+    pub fn release(&mut self) {
+        self.is_held = false;
     }
 
     /// Whether the head has been sent: nothing but pieces can follow.
@@ -53,21 +82,24 @@ impl Reply {
         if self.is_started() {
             return Err(io::Error::other("the head was sent before"));
         }
-        self.buffer.clear();
+        // Readers disagree on whether a body, an empty one too, can follow these.
+        self.is_kept &= !matches!(status, 204 | 205 | 304);
         write!(self.buffer, "HTTP/1.1 {status} {}\r\n", reason(status))?;
         for (name, value) in headers.iter().filter(|(name, value)| is_sendable(name, value)) {
             write!(self.buffer, "{name}: {value}\r\n")?;
         }
         self.body = match length {
             Some(length) => {
-                write!(self.buffer, "content-length: {length}\r\nconnection: close\r\n\r\n")?;
+                write!(self.buffer, "content-length: {length}\r\n")?;
                 Body::Length(length)
             }
             None => {
-                self.buffer.extend_from_slice(b"transfer-encoding: chunked\r\nconnection: close\r\n\r\n");
+                self.buffer.extend_from_slice(b"transfer-encoding: chunked\r\n");
                 Body::Chunked
             }
         };
+        let end: &[u8] = if self.is_kept { b"\r\n" } else { b"connection: close\r\n\r\n" };
+        self.buffer.extend_from_slice(end);
         self.send()
     }
 
@@ -80,7 +112,6 @@ impl Reply {
             return Ok(());
         }
         let length = bytes.len() as u64;
-        self.buffer.clear();
         match self.body {
             Body::Chunked => {
                 write!(self.buffer, "{length:x}\r\n")?;
@@ -104,26 +135,32 @@ impl Reply {
     /// # Errors
     /// The target hung up, or less came than the length that was announced.
     pub fn end(&mut self) -> io::Result<()> {
-        match std::mem::replace(&mut self.body, Body::Over) {
+        self.is_held = false;
+        let ended = match std::mem::replace(&mut self.body, Body::Over) {
             Body::Chunked => {
-                self.buffer.clear();
                 self.buffer.extend_from_slice(b"0\r\n\r\n");
                 self.send()
             }
-            Body::Length(0) | Body::Over => Ok(()),
+            Body::Length(0) => self.send(),
+            Body::Over => Ok(()),
             Body::Length(_) => Err(io::Error::other("less than the announced length")),
             Body::Unsent => Err(io::Error::other("no head was sent")),
-        }
+        };
+        self.is_kept &= ended.is_ok();
+        ended
     }
 
     /// Leaves the body without its end: the target's read fails.
     pub fn cut(&mut self) {
-        self.body = Body::Over;
+        self.is_held = false;
+        // What waited for more was meant for the target all the same.
+        let _ = self.send();
+        (self.body, self.is_kept) = (Body::Over, false);
     }
 
     /// Sends nothing more, and resets the connection.
     pub fn reset(&mut self) {
-        self.cut();
+        (self.body, self.is_kept) = (Body::Over, false);
         self.wire.reset();
     }
 
@@ -134,14 +171,20 @@ impl Reply {
     pub fn json(&mut self, status: u16, body: &serde_json::Value) -> io::Result<()> {
         let bytes = serde_json::to_vec(body)?;
         let kind = ("content-type".to_owned(), "application/json".to_owned());
+        self.hold();
         self.head(status, &[kind], Some(bytes.len() as u64))?;
         self.piece(&bytes)?;
         self.end()
     }
 
     fn send(&mut self) -> io::Result<()> {
-        self.wire.write_all(&self.buffer)?;
-        self.wire.flush()
+        if self.is_held || self.buffer.is_empty() {
+            return Ok(());
+        }
+        let sent = self.wire.write_all(&self.buffer).and_then(|()| self.wire.flush());
+        self.buffer.clear();
+        self.is_kept &= sent.is_ok();
+        sent
     }
 }
 

@@ -30,6 +30,10 @@ pub(super) fn pass(mut answer: Answer, admitted: &Admitted, rule: &GatewayRule, 
     }
     let mut passed = Passed { status: answer.status, end: End::Complete, ..Passed::none() };
     let mut reading = Reading::new(forms, endpoint, &answer);
+    if answer.body.declared().is_some() {
+        // Nobody can begin with the head of one document alone.
+        reply.hold();
+    }
     let outcome = match reply.head(answer.status, &answer.headers, None) {
         Ok(()) => carry(&mut answer, admitted, rule, reply, &mut reading),
         Err(_) => Outcome::Left,
@@ -93,6 +97,7 @@ fn carry(
 ) -> Outcome {
     let mut veil = (admitted.asked.hide_usage && reading.is_events()).then(Veil::default);
     let mut shown = Vec::new();
+    let (declared, mut came) = (answer.body.declared(), 0);
     loop {
         // The target was slow to take the last piece: that is not the provider's doing.
         if admitted.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
@@ -104,6 +109,10 @@ fn carry(
             Err(failure) => return Outcome::Broken(failure),
         };
         reading.feed(piece, is_end);
+        came += piece.len() as u64;
+        if declared != Some(came) {
+            reply.release();
+        }
         let piece = match &mut veil {
             None => piece,
             Some(veil) => {
@@ -272,6 +281,7 @@ fn narrowed(mut answer: Answer, rule: &GatewayRule, reply: &mut Reply) -> Passed
     };
     let mut passed = Passed { status: answer.status, end: End::Complete, ..Passed::none() };
     let bytes = list.to_string().into_bytes();
+    reply.hold();
     let sent = reply
         .head(answer.status, &answer.headers, Some(bytes.len() as u64))
         .and_then(|()| reply.piece(&bytes))

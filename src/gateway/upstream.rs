@@ -5,6 +5,7 @@
 //! holds the key, in any form, goes on without it.
 
 use super::exchange::{Admitted, Answer, Failure, Pieces};
+use super::resolve::Addresses;
 use super::watch::{Call, WatchConnector};
 use crate::policy::{Auth, GatewayLimits, GatewayRule, Upstream as Where};
 use crate::redact::{Redactor, Stripped};
@@ -16,7 +17,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use ureq::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
 use ureq::tls::{RootCerts, TlsConfig};
-use ureq::unversioned::resolver::DefaultResolver;
 use ureq::unversioned::transport::{
     ConnectProxyConnector, Connector as _, RustlsConnector, SocksConnector, TcpConnector,
 };
@@ -47,6 +47,7 @@ const BEGINNINGS: [&str; 2] = ["x-ratelimit-", "anthropic-ratelimit-"];
 /// A provider as one gateway reaches it.
 pub struct Upstream {
     agent: Agent,
+    addresses: Addresses,
     origin: String,
     auth: Auth,
     secret: Option<HostSecret>,
@@ -62,8 +63,10 @@ impl Upstream {
     pub fn new(rule: &GatewayRule, secret: Option<HostSecret>) -> Result<Self> {
         let Where::Origin(origin) = &rule.upstream else { bail!("a script needs no connection") };
         let redactor = Redactor::new(secret.iter().cloned().collect())?;
-        let agent = agent(origin, &rule.limits).with_context(|| format!("cannot reach {origin}"))?;
-        Ok(Self { agent, origin: origin.clone(), auth: rule.auth, secret, redactor, limits: rule.limits.clone() })
+        let addresses = Addresses::default();
+        let agent = agent(origin, &rule.limits, addresses.clone()).with_context(|| format!("cannot reach {origin}"))?;
+        let (origin, limits) = (origin.clone(), rule.limits.clone());
+        Ok(Self { agent, addresses, origin, auth: rule.auth, secret, redactor, limits })
     }
 
     /// Sends an admitted request, and waits for the head of its answer.
@@ -77,7 +80,10 @@ impl Upstream {
         let sent =
             if admitted.bytes.is_empty() { self.agent.run(request.map(|_| ())) } else { self.agent.run(request) };
         drop(watching);
-        let response = sent.map_err(|error| call.ended().unwrap_or_else(|| named(&error)))?;
+        let response = sent.map_err(|error| {
+            self.addresses.forget();
+            call.ended().unwrap_or_else(|| named(&error))
+        })?;
         call.body(self.limits.idle);
         self.answer(response, call)
     }
@@ -112,6 +118,7 @@ impl Upstream {
         }
         let headers = self.headers(&head.headers);
         let watching = call.enter();
+        let declared = body.content_length().filter(|_| !head.headers.contains_key("content-encoding"));
         let reader = decoded(&head.headers, body).map_err(|error| call.ended().unwrap_or_else(|| broken(&error)))?;
         drop(watching);
         let body = Streamed {
@@ -119,6 +126,7 @@ impl Upstream {
             call,
             buffer: vec![0; PIECE],
             stripped: self.redactor.stripped("answer"),
+            declared,
             is_over: false,
         };
         Ok(Answer { status, headers, body: Box::new(body) })
@@ -149,7 +157,7 @@ fn credential(auth: Auth, key: &str) -> (&'static str, String) {
 }
 
 /// The host's proxy variables hold for https alone: what is on loopback is never asked for through a proxy (C11).
-fn agent(origin: &str, limits: &GatewayLimits) -> Result<Agent> {
+fn agent(origin: &str, limits: &GatewayLimits, addresses: Addresses) -> Result<Agent> {
     let is_remote = origin.starts_with("https://") && !is_loopback(origin);
     let connect = limits.first_byte.min(Duration::from_secs(30));
     let config = Agent::config_builder()
@@ -173,7 +181,7 @@ fn agent(origin: &str, limits: &GatewayLimits) -> Result<Agent> {
             .chain(TcpConnector::default())
             .chain(WatchConnector)
             .chain(RustlsConnector::default());
-    Ok(Agent::with_parts(config, connector, DefaultResolver::default()))
+    Ok(Agent::with_parts(config, connector, addresses))
 }
 
 fn is_loopback(origin: &str) -> bool {
@@ -243,6 +251,7 @@ struct Streamed {
     call: Arc<Call>,
     buffer: Vec<u8>,
     stripped: Stripped,
+    declared: Option<u64>,
     is_over: bool,
 }
 
@@ -262,5 +271,9 @@ impl Pieces for Streamed {
             }
         }
         Ok(None)
+    }
+
+    fn declared(&self) -> Option<u64> {
+        self.declared
     }
 }

@@ -1,8 +1,11 @@
-//! `relay forward`: passes requests from the target's network to the gateway on the host, one a connection, and answers
-//! back as they come. Owns the bounds on what a target can hold open; knows no token and no policy.
+//! `relay forward`: passes requests from the target's network to the gateway on the host, and answers back as they come.
+//! Owns the bounds on what a target can hold open; knows no token and no policy. Each connection of the target's has one of
+//! its own to the gateway, for as long as both are kept.
 //!
-//! Invariant: only requests whose framing has one reading go on, exactly as long as declared, and only to one address.
+//! Invariant: only requests whose framing has one reading go on, exactly as long as declared, and only to one address; a next
+//! one only after the whole answer to the one before.
 
+use crate::answer::Answer;
 use crate::framing::{Body, BodyReader, Fault, HEAD_BYTES, Head, Incoming, Timed};
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -35,6 +38,8 @@ struct Settings {
     head: Duration,
     /// Between two pieces of a body, and for one write.
     idle: Duration,
+    /// For a next request. The gateway waits longer: a request never meets an end of its.
+    kept: Duration,
 }
 
 pub(crate) fn run(arguments: &[String]) -> ExitCode {
@@ -120,6 +125,7 @@ fn settings(arguments: &[String]) -> Result<Settings, String> {
         connections: usize::try_from(number("--connections", 128)?).unwrap_or(128),
         head: Duration::from_secs(number("--head-seconds", 10)?),
         idle: Duration::from_secs(number("--idle-seconds", 60)?),
+        kept: Duration::from_secs(number("--kept-seconds", 60)?),
     })
 }
 
@@ -146,6 +152,16 @@ struct Slots {
 }
 
 struct Slot(Arc<Slots>);
+
+impl Slot {
+    /// Whether more than half of `most` are taken: a connection that waits for a next request must not keep out one that has
+    /// one already.
+    fn is_scarce(&self, most: usize) -> bool {
+        // The one that the next connection will take is taken already.
+        let open = self.0.open.lock().unwrap_or_else(PoisonError::into_inner).saturating_sub(1);
+        open * 2 > most
+    }
+}
 
 impl Slots {
     fn take(self: &Arc<Self>, most: usize) -> Slot {
@@ -175,8 +191,7 @@ fn serve(listener: &TcpListener, settings: &Arc<Settings>) -> ! {
         let settings = Arc::clone(settings);
         // Where no thread can be had, the connection is dropped with the closure.
         let _ = thread::Builder::new().stack_size(STACK).spawn(move || {
-            handle(&client, &settings);
-            drop(slot);
+            handle(&client, &settings, &slot);
         });
     }
 }
@@ -216,40 +231,70 @@ impl Read for Held<'_> {
 enum Came {
     Nothing,
     Answer,
+    /// A whole one, and both connections may serve another.
+    Kept,
     /// The gateway reset the connection before an answer: a drill, whose reset is the target's to see.
     Reset,
 }
 
-fn handle(client: &TcpStream, settings: &Settings) {
+fn handle(client: &TcpStream, settings: &Settings, slot: &Slot) {
     let _ = client.set_nodelay(true);
     let _ = client.set_write_timeout(Some(settings.idle));
     let deadline = Instant::now() + settings.head;
     let timed = Timed { stream: client, idle: settings.head, deadline };
     let mut incoming = Incoming::new(Held { timed, is_held: false });
-    match incoming.head() {
-        Ok(head) => {
-            if exchange(client, &mut incoming, &head, settings) == Came::Reset {
+    let mut gateway = None;
+    loop {
+        let head = match incoming.head() {
+            Ok(head) => head,
+            Err(Fault::Malformed(why)) => {
+                refuse(client, 400, "crashlab_malformed_request", why);
+                return linger(client);
+            }
+            Err(_) => {
+                let _ = incoming.source().release();
                 return;
             }
+        };
+        let Some(open) = gateway.take().or_else(|| connect(settings.to)) else {
+            refuse(client, 502, "crashlab_gateway_unreachable", "the gateway on the host cannot be reached");
+            return linger(client);
+        };
+        let is_kept = head.is_kept() && !slot.is_scarce(settings.connections);
+        let came = exchange(client, &open, &mut incoming, &head, is_kept, settings);
+        // What came along behind the request is not taken for a next one.
+        if came != Came::Kept || incoming.buffered() > 0 {
+            drop(open);
+            if came != Came::Reset {
+                linger(client);
+            }
+            return;
         }
-        Err(Fault::Malformed(why)) => refuse(client, 400, "crashlab_malformed_request", why),
-        Err(_) => {
+        gateway = Some(open);
+        incoming.source().timed.within(settings.kept);
+        if !matches!(incoming.wait(), Ok(true)) {
             let _ = incoming.source().release();
             return;
         }
+        incoming.source().timed.within(settings.head);
     }
-    linger(client);
 }
 
-fn exchange(client: &TcpStream, incoming: &mut Incoming<Held<'_>>, head: &Head, settings: &Settings) -> Came {
-    let gateway = match TcpStream::connect_timeout(&settings.to, CONNECT) {
-        Ok(gateway) => gateway,
-        Err(_) => {
-            refuse(client, 502, "crashlab_gateway_unreachable", "the gateway on the host cannot be reached");
-            return Came::Answer;
-        }
-    };
+fn connect(to: SocketAddr) -> Option<TcpStream> {
+    let gateway = TcpStream::connect_timeout(&to, CONNECT).ok()?;
     let _ = gateway.set_nodelay(true);
+    Some(gateway)
+}
+
+/// Passes one request on, and its answer back.
+fn exchange(
+    client: &TcpStream,
+    gateway: &TcpStream,
+    incoming: &mut Incoming<Held<'_>>,
+    head: &Head,
+    is_kept: bool,
+    settings: &Settings,
+) -> Came {
     // A body may take as long as it likes in all, as long as it moves: the gateway has the last word on that.
     incoming.source().timed.idle = settings.idle;
     incoming.source().timed.deadline = Instant::now() + Duration::from_secs(24 * 3600);
@@ -260,7 +305,7 @@ fn exchange(client: &TcpStream, incoming: &mut Incoming<Held<'_>>, head: &Head, 
         Body::Chunked => false,
     };
     let send = |incoming: &mut Incoming<Held<'_>>| {
-        if let Err(fault) = upload(&gateway, head, incoming) {
+        if let Err(fault) = upload(gateway, head, is_kept, incoming) {
             malformed.store(matches!(fault, Fault::Malformed(_)), Ordering::SeqCst);
             // What did not come whole must not look whole; an answer that is on its way still comes.
             let _ = gateway.shutdown(if matches!(fault, Fault::Io(_)) { Shutdown::Write } else { Shutdown::Both });
@@ -269,7 +314,7 @@ fn exchange(client: &TcpStream, incoming: &mut Incoming<Held<'_>>, head: &Head, 
     // A body that has arrived already needs no thread of its own.
     let came = if is_there {
         send(incoming);
-        download(&gateway, client)
+        download(gateway, client)
     } else {
         let (sending, sent) = mpsc::channel::<()>();
         thread::scope(|scope| {
@@ -277,7 +322,11 @@ fn exchange(client: &TcpStream, incoming: &mut Incoming<Held<'_>>, head: &Head, 
                 send(incoming);
                 drop(sending);
             });
-            let came = if sender.is_ok() { download(&gateway, client) } else { Came::Nothing };
+            let came = if sender.is_ok() { download(gateway, client) } else { Came::Nothing };
+            if came == Came::Kept {
+                // The gateway keeps a connection only where it has read the whole body: the sender is done.
+                return came;
+            }
             let _ = gateway.shutdown(Shutdown::Both);
             if came == Came::Answer {
                 let _ = client.shutdown(Shutdown::Write);
@@ -289,7 +338,7 @@ fn exchange(client: &TcpStream, incoming: &mut Incoming<Held<'_>>, head: &Head, 
             came
         })
     };
-    if came != Came::Answer && malformed.load(Ordering::SeqCst) {
+    if matches!(came, Came::Nothing | Came::Reset) && malformed.load(Ordering::SeqCst) {
         refuse(client, 400, "crashlab_malformed_request", "a chunk of the body is malformed");
         return Came::Answer;
     }
@@ -297,8 +346,8 @@ fn exchange(client: &TcpStream, incoming: &mut Incoming<Held<'_>>, head: &Head, 
 }
 
 /// Sends the head and exactly the declared body.
-fn upload(mut gateway: &TcpStream, head: &Head, incoming: &mut Incoming<Held<'_>>) -> Result<(), Fault> {
-    let mut out = head.write();
+fn upload(mut gateway: &TcpStream, head: &Head, is_kept: bool, incoming: &mut Incoming<Held<'_>>) -> Result<(), Fault> {
+    let mut out = head.write(is_kept);
     let is_waiting = incoming.buffered() == 0 || head.body == Body::None;
     let mut body: BodyReader<'_, Held<'_>> = incoming.body(head.body);
     // The gateway may answer without the body; where some of it is here already, one packet is enough.
@@ -324,10 +373,10 @@ fn upload(mut gateway: &TcpStream, head: &Head, incoming: &mut Incoming<Held<'_>
     Ok(gateway.write_all(&out)?)
 }
 
-/// Passes the answer on as it comes, to its end.
+/// Passes the answer on as it comes, to its end or to the connection's.
 fn download(mut gateway: &TcpStream, mut client: &TcpStream) -> Came {
     let mut buffer = vec![0_u8; HEAD_BYTES];
-    let mut came = Came::Nothing;
+    let (mut came, mut answer) = (Came::Nothing, Answer::new());
     loop {
         match gateway.read(&mut buffer) {
             Ok(0) => return came,
@@ -337,6 +386,10 @@ fn download(mut gateway: &TcpStream, mut client: &TcpStream) -> Came {
                     // The target hung up (or does not read): the gateway must notice at its next write.
                     let _ = gateway.shutdown(Shutdown::Both);
                     return came;
+                }
+                answer.feed(&buffer[..count]);
+                if answer.is_over() {
+                    return Came::Kept;
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

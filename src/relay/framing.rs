@@ -1,8 +1,8 @@
 //! How an HTTP/1.1 request is framed, read strictly: one reading is possible, or the request is refused. Shared by the
 //! relay (a program of its own, without crates) and the guard on the host, so it uses the standard library only.
 //!
-//! Invariant: memory is bounded by the buffer, whatever length a peer declares, and what follows a body is never read as
-//! a second request.
+//! Invariant: memory is bounded by the buffer, whatever length a peer declares, and bytes that came along behind a request
+//! are told apart (`buffered`), so that nobody reads them as a second one.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -80,8 +80,16 @@ impl Head {
         self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
 
-    /// The head written again, in the one way that it was read, asking for one request on the connection.
-    pub fn write(&self) -> Vec<u8> {
+    /// Whether the connection may serve another request after this one: any other word than `keep-alive` ends it.
+    pub fn is_kept(&self) -> bool {
+        let lines = self.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case("connection"));
+        let mut words = lines.flat_map(|(_, value)| value.split(',')).map(|word| word.trim_matches([' ', '\t']));
+        // The answer to a HEAD has no body whatever its head says, and after a CONNECT another protocol is spoken.
+        words.all(|word| word.eq_ignore_ascii_case("keep-alive")) && !matches!(self.method.as_str(), "HEAD" | "CONNECT")
+    }
+
+    /// The head written again, in the one way that it was read; the connection is kept after it, or asked to end.
+    pub fn write(&self, is_kept: bool) -> Vec<u8> {
         let mut out = format!("{} {} HTTP/1.1\r\n", self.method, self.target);
         for (name, value) in self.headers.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("connection")) {
             out.push_str(name);
@@ -89,7 +97,7 @@ impl Head {
             out.push_str(value);
             out.push_str("\r\n");
         }
-        out.push_str("connection: close\r\n\r\n");
+        out.push_str(if is_kept { "\r\n" } else { "connection: close\r\n\r\n" });
         out.into_bytes()
     }
 }
@@ -106,6 +114,11 @@ pub struct Timed<'a> {
 }
 
 impl Timed<'_> {
+    /// From now on this time for all reads together.
+    pub fn within(&mut self, time: Duration) {
+        (self.idle, self.deadline) = (time, Instant::now() + time);
+    }
+
     /// What has come, without taking it; waits as a read does.
     ///
     /// # Errors
@@ -132,7 +145,7 @@ impl Read for Timed<'_> {
     }
 }
 
-/// A connection from which one request is read.
+/// A connection from which requests are read, one after the other.
 #[derive(Debug)]
 pub struct Incoming<R> {
     source: R,
@@ -157,11 +170,21 @@ impl<R: Read> Incoming<R> {
         self.to - self.from
     }
 
-    /// Reads the head.
+    /// Waits for the first byte of a next request; false where the peer closed instead.
+    ///
+    /// # Errors
+    /// A time limit, or a connection that failed.
+    pub fn wait(&mut self) -> Result<bool, Fault> {
+        Ok(self.buffered() > 0 || self.fill()?)
+    }
+
+    /// Reads the head of a request whose body, and that of the one before, was read to its end.
     ///
     /// # Errors
     /// Anything but one well-formed head within the bounds.
     pub fn head(&mut self) -> Result<Head, Fault> {
+        self.buffer.copy_within(self.from..self.to, 0);
+        (self.from, self.to) = (0, self.to - self.from);
         let mut looked = 0;
         loop {
             let received = &self.buffer[..self.to];
@@ -524,7 +547,7 @@ mod tests {
         assert!(matches!(read(many.as_bytes(), 1000), Err(Fault::Malformed(_))));
         let most = "GET / HTTP/1.1\r\nHost: g\r\n".to_owned() + &"a:b\r\n".repeat(HEADER_LINES - 1) + "\r\n";
         let head = read(most.as_bytes(), 1000).unwrap().0;
-        assert!(read(&head.write(), 1000).is_ok(), "what is passed on has to be passed again");
+        assert!(read(&head.write(false), 1000).is_ok(), "what is passed on has to be passed again");
         for text in ["POST / HTTP/1.1\r\nHost: g\r\nContent-Length: 35184372088832\r\n\r\nx", "GET / HT"] {
             assert!(matches!(read(text.as_bytes(), 1000), Err(Fault::Cut)), "{text:?}");
         }
@@ -534,10 +557,52 @@ mod tests {
     #[test]
     fn a_head_is_written_as_it_was_read() {
         let text = "POST /a?b HTTP/1.1\r\nHost: g\r\nConnection: keep-alive\r\nX-A:  b c\r\nContent-Length: 1\r\n\r\nz";
-        let written = String::from_utf8(read(text.as_bytes(), 9).unwrap().0.write()).unwrap();
+        let written = String::from_utf8(read(text.as_bytes(), 9).unwrap().0.write(false)).unwrap();
         assert_eq!(
             written,
             "POST /a?b HTTP/1.1\r\nHost: g\r\nX-A: b c\r\nContent-Length: 1\r\nconnection: close\r\n\r\n"
         );
+        let written = String::from_utf8(read(text.as_bytes(), 9).unwrap().0.write(true)).unwrap();
+        assert_eq!(written, "POST /a?b HTTP/1.1\r\nHost: g\r\nX-A: b c\r\nContent-Length: 1\r\n\r\n");
+    }
+
+    #[test]
+    fn a_connection_is_kept_unless_the_peer_says_another_word() {
+        let table = [
+            ("POST", "", true),
+            ("GET", "Connection: keep-alive\r\n", true),
+            ("POST", "connection: Keep-Alive\r\nConnection:keep-alive , KEEP-ALIVE\r\n", true),
+            ("POST", "Connection: close\r\n", false),
+            ("POST", "Connection: keep-alive\r\nConnection: Close\r\n", false),
+            ("POST", "Connection: keep-alive, close\r\n", false),
+            ("POST", "Connection: Upgrade\r\nUpgrade: h2c\r\n", false),
+            ("POST", "Connection:\r\n", false),
+            ("HEAD", "", false),
+            ("CONNECT", "", false),
+        ];
+        for (method, lines, is_kept) in table {
+            let text = format!("{method} / HTTP/1.1\r\nHost: g\r\n{lines}\r\n");
+            assert_eq!(read(text.as_bytes(), 1000).unwrap().0.is_kept(), is_kept, "{method} {lines:?}");
+        }
+    }
+
+    #[test]
+    fn requests_of_one_connection_are_read_one_after_the_other() {
+        let one = "POST / HTTP/1.1\r\nHost: g\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
+        let two = "POST /two HTTP/1.1\r\nHost: g\r\nContent-Length: 20000\r\n\r\n".to_owned() + &"x".repeat(20_000);
+        let text = format!("{one}{two}GET /three HTTP/1.1\r\nHost: g\r\n\r\n");
+        for piece in [1, 5, 1000, HEAD_BYTES] {
+            let mut incoming = Incoming::new(Drip(text.as_bytes(), piece));
+            for (target, length) in [("/", 3), ("/two", 20_000), ("/three", 0)] {
+                assert!(incoming.wait().unwrap());
+                let head = incoming.head().unwrap();
+                let (mut body, mut read) = (incoming.body(head.body), 0);
+                while let Some(bytes) = body.piece().unwrap() {
+                    read += bytes.len();
+                }
+                assert_eq!((head.target.as_str(), read), (target, length), "by {piece}");
+            }
+            assert!(!incoming.wait().unwrap());
+        }
     }
 }

@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod answer;
 mod attest;
 mod forward;
 #[allow(dead_code, reason = "shared with the guard on the host, which uses other parts of it")]

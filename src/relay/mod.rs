@@ -1,6 +1,8 @@
 //! The relay: a static program of its own that runs in a container beside the target's, and the framing that it shares
 //! with the guard on the host. This module only carries it; `build.rs` compiles `main.rs` into [`PROGRAM`].
 
+#[cfg(test)]
+mod answer;
 pub mod framing;
 pub mod kernel_text;
 

@@ -10,7 +10,7 @@ use crashlab::process::{Bounds, Child, Environment, Program};
 use crashlab::redact::Redactor;
 use serde_json::{Map, Value, json};
 use std::io::{BufRead as _, BufReader, ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
@@ -152,7 +152,18 @@ impl Trial {
     fn raw(&self, bytes: &[u8]) -> String {
         let mut stream = self.connect();
         stream.write_all(bytes).unwrap();
+        // An answer that leaves the connection open is followed by no request; one that was sent early may be gone already.
+        let _ = stream.shutdown(Shutdown::Write);
         read_to_end(stream)
+    }
+
+    /// A connection that has served one call, and is open.
+    fn kept(&self) -> TcpStream {
+        let mut stream = self.connect();
+        stream.write_all((self.echo_head("Content-Length: 2") + "{}").as_bytes()).unwrap();
+        let answer = read_answer(&stream);
+        assert!(answer.starts_with("HTTP/1.1 200 ") && !answer.contains("connection"), "{answer}");
+        stream
     }
 
     fn echo_head(&self, lines: &str) -> String {
@@ -193,6 +204,28 @@ fn read_to_end(mut stream: TcpStream) -> String {
         }
     }
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// One answer, to its own end; what follows is not taken.
+fn read_answer(mut stream: &TcpStream) -> String {
+    let mut answer = String::new();
+    loop {
+        if let Some((head, body)) = answer.split_once("\r\n\r\n") {
+            let length = head.split("\r\n").find_map(|line| line.strip_prefix("content-length: "));
+            let is_whole = match length {
+                Some(length) => body.len() >= length.parse().unwrap(),
+                None => body.ends_with("0\r\n\r\n"),
+            };
+            if is_whole {
+                return answer;
+            }
+        }
+        let mut byte = [0];
+        match stream.read(&mut byte) {
+            Ok(1) => answer.push(char::from(byte[0])),
+            other => panic!("{other:?} after {answer:?}"),
+        }
+    }
 }
 
 /// The host takes it off the network that relays share, before it ends: it must not end by itself.
@@ -293,10 +326,8 @@ fn exactly_the_declared_body_passes() {
         .collect();
     let chunked = trial.echo_head("Transfer-Encoding: chunked") + &chunks + "0\r\n\r\n";
     for request in [sized, chunked] {
-        // What follows is not taken for a second request.
-        let answer = trial.raw(format!("{request}{}{{}}", trial.echo_head("Content-Length: 2")).as_bytes());
+        let answer = trial.raw(request.as_bytes());
         assert!(answer.starts_with("HTTP/1.1 200 "), "{}", &answer[..200]);
-        assert_eq!(answer.matches("HTTP/1.1").count(), 1);
     }
     assert_eq!(*trial.heard.lock().unwrap(), [long.clone(), long]);
     let empty = trial.echo_head("Transfer-Encoding: chunked") + "0\r\n\r\n";
@@ -343,7 +374,7 @@ fn connections_beyond_the_bound_wait_until_one_is_free() {
     assert_eq!(trial.heard(), 0);
     drop(held);
     third.set_read_timeout(Some(PATIENCE)).unwrap();
-    assert!(read_to_end(third).starts_with("HTTP/1.1 200 "));
+    assert!(read_answer(&third).starts_with("HTTP/1.1 200 "));
 }
 
 #[test]
@@ -385,6 +416,7 @@ fn a_reset_of_the_gateway_is_a_reset_at_the_target_and_every_other_end_is_none()
         for piece in pieces {
             stream.write_all(piece.as_bytes()).unwrap();
         }
+        stream.shutdown(Shutdown::Write).unwrap();
         let mut answer = Vec::new();
         let end = stream.read_to_end(&mut answer);
         (answer, end.map_err(|error| error.kind()))
@@ -402,5 +434,121 @@ fn a_reset_of_the_gateway_is_a_reset_at_the_target_and_every_other_end_is_none()
     for text in ["nonsense\r\n\r\n", "POST / HTTP/1.1\r\nHost: g\r\nContent-Length: 3\r\n\r\nabcdef"] {
         let (answer, end) = ends(&[text]);
         assert!(answer.starts_with(b"HTTP/1.1 4") && end.is_ok(), "{text}: {end:?}");
+    }
+}
+
+#[test]
+fn a_connection_serves_one_request_after_the_other_however_their_bodies_come() {
+    let gateway = open();
+    let trial = Trial::start(&gateway);
+    let mut stream = trial.kept();
+    let chunked = trial.echo_head("Transfer-Encoding: chunked");
+    let long = json!({"text": "x".repeat(100_000)}).to_string();
+    let table = [
+        vec![trial.echo_head("Content-Length: 2"), "{".into(), "}".into()],
+        vec![chunked.clone() + "2\r\n{}\r\n0\r\n\r\n"],
+        vec![chunked, "1\r\n{".into(), "\r\n1\r\n}\r\n0\r\n".into(), "\r\n".into()],
+        vec![trial.echo_head(&format!("Content-Length: {}", long.len())), long.clone()],
+        vec![trial.echo_head("Content-Length: 2\r\nConnection: keep-alive") + "{}"],
+    ];
+    for pieces in table {
+        for piece in &pieces {
+            stream.write_all(piece.as_bytes()).unwrap();
+        }
+        let answer = read_answer(&stream);
+        assert!(answer.starts_with("HTTP/1.1 200 ") && !answer.contains("connection"), "{pieces:?}: {answer}");
+    }
+    // A long answer in chunks, and then the one that asks for the end.
+    stream.write_all(trial.chat("big").as_bytes()).unwrap();
+    let mut passed = Vec::new();
+    while !passed.ends_with(b"\r\n0\r\n\r\n") {
+        let mut buffer = [0; 64 << 10];
+        let count = stream.read(&mut buffer).unwrap();
+        assert!(count > 0, "cut after {}", passed.len());
+        passed.extend_from_slice(&buffer[..count]);
+    }
+    assert!(passed.len() > BIG);
+    stream.write_all((trial.echo_head("Content-Length: 2\r\nConnection: close") + "{}").as_bytes()).unwrap();
+    let answer = read_to_end(stream);
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("\r\nconnection: close\r\n"), "{answer}");
+    assert_eq!(trial.heard(), 7);
+}
+
+#[test]
+fn nothing_is_read_behind_a_request_that_has_no_clear_end() {
+    let gateway = open();
+    let trial = Trial::start(&gateway);
+    let good = trial.echo_head("Content-Length: 2") + "{}";
+    let chunked = trial.echo_head("Transfer-Encoding: chunked");
+    let table = [
+        (good.clone(), 200, "a second one that came along"),
+        (good.clone() + "\r\n", 200, "a line end too many"),
+        (trial.echo_head("Content-Length: 2\r\nConnection: close") + "{}", 200, "asked to end"),
+        (trial.echo_head("Content-Length: 2\r\nTransfer-Encoding: chunked"), 400, "a length beside a coding"),
+        (trial.echo_head("Content-Length : 2"), 400, "a space"),
+        (good.replace("HTTP/1.1", "HTTP/1.0"), 400, "an old version"),
+        (chunked.clone() + "2;x=y\r\n{}\r\n0\r\n\r\n", 400, "a chunk's extension"),
+        (chunked + "2\r\n{}\r\n0\r\nX: y\r\n\r\n", 400, "a trailer"),
+        (good.replace(&trial.token, "other"), 401, "a foreign token"),
+        (good.replace("Content-Length: 2", "Content-Length: 3000000"), 413, "a body that is too large"),
+    ];
+    for (request, status, what) in table {
+        let heard = trial.heard();
+        let mut stream = trial.kept();
+        stream.write_all(format!("{request}{good}").as_bytes()).unwrap();
+        let answer = read_to_end(stream);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{what}: {answer}");
+        assert_eq!(answer.matches("\r\n\r\n").count(), 1, "{what}: {answer}");
+        assert_eq!(trial.heard(), heard + 1 + usize::from(status == 200), "{what}");
+    }
+}
+
+#[test]
+fn a_kept_connection_that_waits_too_long_is_ended() {
+    let gateway = open();
+    let trial = Trial::start_with(&gateway, &["--kept-seconds", "1"]);
+    assert_eq!(read_to_end(trial.kept()), "");
+}
+
+#[test]
+fn a_kept_connection_carries_nothing_after_its_trial() {
+    let gateway = open();
+    let mut trial = Trial::start(&gateway);
+    let request = trial.echo_head("Content-Length: 2") + "{}";
+    let mut stream = trial.kept();
+    trial.revoke();
+    stream.write_all(request.as_bytes()).unwrap();
+    assert!(!read_to_end(stream).contains("HTTP/1.1 200"));
+    assert_eq!(trial.heard(), 1);
+}
+
+#[test]
+fn kept_connections_leave_room_for_those_that_have_a_request() {
+    let gateway = open();
+    let trial = Trial::start_with(&gateway, &["--connections", "4"]);
+    let kept = [trial.kept(), trial.kept()];
+    for _ in 0..6 {
+        let mut stream = trial.connect();
+        stream.write_all((trial.echo_head("Content-Length: 2") + "{}").as_bytes()).unwrap();
+        let answer = read_to_end(stream);
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("\r\nconnection: close\r\n"), "{answer}");
+    }
+    drop(kept);
+}
+
+#[test]
+fn an_answer_that_is_cut_or_reset_is_so_on_a_kept_connection_too() {
+    let gateway = open();
+    for kind in ["reset", "cut_stream"] {
+        let faults = json!([{"on": "gateway:openai", "kind": kind}]);
+        let trial = Trial::start_under(&gateway, &[], &faults);
+        let mut stream = trial.kept();
+        stream.write_all(trial.chat("big").as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        let end = stream.read_to_end(&mut answer).map_err(|error| error.kind());
+        match kind {
+            "reset" => assert_eq!((answer.len(), end), (0, Err(ErrorKind::ConnectionReset))),
+            _ => assert!(end.is_ok() && !answer.is_empty() && !answer.ends_with(b"0\r\n\r\n"), "{end:?}"),
+        }
     }
 }

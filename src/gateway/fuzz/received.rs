@@ -60,7 +60,8 @@ pub fn framing(data: &[u8]) {
     if let Body::Length(length) = head.body {
         assert_eq!(length, body.len() as u64);
     }
-    let mut again = head.write();
+    let is_kept = Dice::of(data).below(2) == 0;
+    let mut again = head.write(is_kept);
     match head.body {
         Body::Chunked if body.is_empty() => again.extend_from_slice(b"0\r\n\r\n"),
         Body::Chunked => {
@@ -72,6 +73,7 @@ pub fn framing(data: &[u8]) {
     }
     again.extend_from_slice(b"GET /second HTTP/1.1\r\n\r\n");
     let (mut second, second_body, end) = receive(again.as_slice()).unwrap();
+    assert_eq!(second.is_kept(), is_kept && !matches!(head.method.as_str(), "HEAD" | "CONNECT"), "kept, or not");
     second.headers.retain(|(name, _)| !name.eq_ignore_ascii_case("connection"));
     let mut first = head;
     first.headers.retain(|(name, _)| !name.eq_ignore_ascii_case("connection"));

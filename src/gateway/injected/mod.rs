@@ -47,6 +47,7 @@ impl Made {
         let mut headers = vec![("content-type".to_owned(), self.kind.to_owned())];
         headers.extend(request_id(dialect).map(|name| (name.to_owned(), REQUEST.to_owned())));
         headers.extend(self.headers.iter().cloned());
+        reply.hold();
         reply.head(self.status, &headers, Some(self.body.len() as u64))?;
         reply.piece(&self.body)?;
         reply.end()

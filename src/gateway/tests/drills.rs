@@ -79,7 +79,8 @@ fn a_reset_is_a_reset_and_no_orderly_end() {
     let bench = drilled(&gateway, on_gateway("reset"), 1);
     let body = question().to_string();
     let (token, length) = (bench.variable("OPENAI_API_KEY"), body.len());
-    let head = format!("Host: g\r\nAuthorization: Bearer {token}\r\nContent-Length: {length}\r\n\r\n");
+    let head =
+        format!("Host: g\r\nAuthorization: Bearer {token}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
     let mut ends = [(); 2].map(|()| {
         let mut stream = bench.connect();
         stream.write_all(format!("POST /v1/chat/completions HTTP/1.1\r\n{head}{body}").as_bytes()).unwrap();

@@ -230,5 +230,5 @@ fn a_target_that_waits_to_be_asked_for_its_body_is_asked() {
     stream.read_exact(&mut asked).unwrap();
     assert_eq!(&asked, b"HTTP/1.1 100 Continue\r\n\r\n");
     stream.write_all(b"{}").unwrap();
-    assert!(read_to_end(stream).starts_with("HTTP/1.1 200 "));
+    assert!(read_answer(&stream).starts_with("HTTP/1.1 200 "));
 }

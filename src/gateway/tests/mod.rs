@@ -5,6 +5,7 @@ mod answers;
 mod chaos;
 mod drills;
 mod guard;
+mod kept;
 mod mcp;
 mod operations;
 mod provider;
@@ -224,10 +225,12 @@ impl Bench {
         stream
     }
 
-    /// Sends these bytes and reads to the end.
+    /// Sends these bytes and nothing more, and reads to the end.
     pub(super) fn raw(&self, bytes: &[u8]) -> String {
         let mut stream = self.connect();
         stream.write_all(bytes).unwrap();
+        // An answer that leaves the connection open is followed by no request; one that was sent early may be gone already.
+        let _ = stream.shutdown(std::net::Shutdown::Write);
         read_to_end(stream)
     }
 
@@ -273,6 +276,28 @@ pub(super) fn read_to_end(mut stream: TcpStream) -> String {
         }
     }
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// One answer, to its own end; what follows is not taken.
+pub(super) fn read_answer(mut stream: &TcpStream) -> String {
+    let mut answer = String::new();
+    loop {
+        if let Some((head, body)) = answer.split_once("\r\n\r\n") {
+            let length = head.split("\r\n").find_map(|line| line.strip_prefix("content-length: "));
+            let is_whole = match length {
+                Some(length) => body.len() >= length.parse().unwrap(),
+                None => body.ends_with("0\r\n\r\n"),
+            };
+            if is_whole {
+                return answer;
+            }
+        }
+        let mut byte = [0];
+        match stream.read(&mut byte) {
+            Ok(1) => answer.push(char::from(byte[0])),
+            other => panic!("{other:?} after {answer:?}"),
+        }
+    }
 }
 
 pub(super) fn status_and_body(answer: &str) -> (u16, String) {

@@ -309,7 +309,6 @@ fn status_and_what_a_client_needs_are_kept_and_nothing_else() {
     lines[1..].sort_unstable();
     let wanted = [
         "HTTP/1.1 429 Too Many Requests",
-        "connection: close",
         "content-type: application/json",
         "retry-after-ms: 7000",
         "retry-after: 7",
