@@ -227,7 +227,7 @@ fn each_sdk_raises_under_a_fault_what_it_raises_in_real_life() {
         .iter()
         .map(|step| json!({"gateway": step.gateway, "call": step.call, "fault": step.fault, "real": !step.real.is_null()}))
         .collect();
-    let mut package = Package::new(include_str!("sdks/faults.py"))
+    let mut package = sdks::package(include_str!("sdks/faults.py"))
         .file("pkg/cases.jsonl", &json!({"id": "one", "input": {"steps": asked}}).to_string())
         .policy(json!({
             "extends": ["provider/openai", "provider/anthropic", "provider/gemini", "provider/azure-openai", "provider/openrouter"],
@@ -238,16 +238,11 @@ fn each_sdk_raises_under_a_fault_what_it_raises_in_real_life() {
     for gateway in ["openai", "anthropic", "gemini", "azure-openai", "openrouter"] {
         package = scripted(package, &steps, gateway);
     }
-    sdks::install(&package);
     let ran = package.run();
     let trial = ran.trial("one@all-kinds/1");
-    let read = |name: &str| {
-        std::fs::read_to_string(package.run_folder().join("trials/one@all-kinds/1").join(name)).unwrap_or_default()
-    };
-    let stdout: Value = serde_json::from_str(&read("stdout"))
-        .unwrap_or_else(|error| panic!("{error}\n{}\n{}", ran.json, read("stderr")));
+    let results = sdks::results(&package, "one@all-kinds/1", &ran);
     let mut wrong = Vec::new();
-    for (step, result) in steps.iter().zip(stdout["results"].as_array().unwrap()) {
+    for (step, result) in steps.iter().zip(results.as_array().unwrap()) {
         let injected = &result["injected"];
         let fits = match (&step.expected, &injected["error"]) {
             (Value::Null, _) => true,

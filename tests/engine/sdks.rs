@@ -1,7 +1,7 @@
 //! G7: the providers' own Python SDKs, unmodified, in the sandbox, through relay and gateway, in front of a provider on the
 //! host's loopback that answers in the forms that their documentation gives.
 
-use crate::support::{Package, objects_of};
+use crate::support::{Package, Ran, objects_of};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -234,8 +234,9 @@ fn content(text: &str, reason: Option<&str>) -> Value {
         "usageMetadata": {"promptTokenCount": 10, "candidatesTokenCount": 4, "totalTokenCount": 14}, "modelVersion": "gemini-2.5-flash"})
 }
 
-/// Puts the SDKs into a package's target.
-pub fn install(package: &Package) {
+/// A package of an agent that tries the SDKs, with these in its target.
+pub fn package(agent: &str) -> Package {
+    let package = Package::new(agent).file("pkg/target/common.py", include_str!("sdks/common.py"));
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     // Two tests at once would install them twice.
     static INSTALLED: std::sync::Once = std::sync::Once::new();
@@ -245,6 +246,19 @@ pub fn install(package: &Package) {
     });
     let (from, to) = (root.join("target/sdks/python"), package.path().join("pkg/target/sdks"));
     assert!(std::process::Command::new("cp").arg("-r").arg(from).arg(to).status().unwrap().success());
+    package
+}
+
+/// A file of a trial, `one/1` for example.
+pub fn stored(package: &Package, trial: &str, name: &str) -> String {
+    std::fs::read_to_string(package.run_folder().join("trials").join(trial).join(name)).unwrap_or_default()
+}
+
+/// What each call of the agent came to.
+pub fn results(package: &Package, trial: &str, ran: &Ran) -> Value {
+    let told: Value = serde_json::from_str(&stored(package, trial, "stdout"))
+        .unwrap_or_else(|error| panic!("{error}\n{}\n{}", ran.json, stored(package, trial, "stderr")));
+    told["results"].clone()
 }
 
 #[test]
@@ -253,7 +267,7 @@ fn unmodified_sdks_work_in_the_sandbox_and_refusals_are_their_own_errors() {
     let price = json!({"*": {"input": 1.0, "output": 2.0}});
     let keys = ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "AZURE_OPENAI_API_KEY", "OPENROUTER_API_KEY"];
     let origin = &provider.origin;
-    let mut package = Package::new(include_str!("sdks/agent.py")).policy(json!({
+    let mut package = package(include_str!("sdks/agent.py")).policy(json!({
         "extends": ["provider/openai", "provider/anthropic", "provider/gemini", "provider/azure-openai", "provider/openrouter"],
         "sandbox": {"cpus": 2, "memory": "512MiB", "wall_time": "180s"},
         "gateways": {
@@ -265,13 +279,8 @@ fn unmodified_sdks_work_in_the_sandbox_and_refusals_are_their_own_errors() {
     for key in keys {
         package = package.env(key, &format!("real-{key}-value"));
     }
-    install(&package);
     let ran = package.run();
-    let folder = package.run_folder().join("trials/one/1");
-    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
-    let stdout: Value = serde_json::from_str(&read("stdout"))
-        .unwrap_or_else(|error| panic!("{error}\n{}\n{}", ran.json, read("stderr")));
-    let results = &stdout["results"];
+    let (results, read) = (results(&package, "one/1", &ran), |name: &str| stored(&package, "one/1", name));
     let hello = json!(["hello", 14]);
     for (name, wanted) in [
         ("openai chat", hello.clone()),

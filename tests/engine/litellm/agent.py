@@ -1,26 +1,10 @@
 """The openai and anthropic SDKs as an agent uses them. Prints what each call came to."""
 import asyncio
-import json
-import sys
 
-sys.path.insert(0, "/target/sdks")
+from common import USER, TOOL, call, openai_streams, tell
 
 import anthropic
 import openai
-
-USER = [{"role": "user", "content": "hi"}]
-TOOL = {"type": "function", "function": {"name": "refund", "parameters": {"type": "object", "properties": {"order": {"type": "string"}}}}}
-results = {}
-
-
-def call(name):
-    def run(work):
-        try:
-            results[name] = work()
-        except Exception as error:
-            results[name] = {"error": type(error).__name__, "status": getattr(error, "status_code", None), "text": str(error)[:600]}
-    return run
-
 
 # A busy machine takes its time; what is to be retried is said below.
 client = openai.OpenAI(max_retries=0, timeout=120)
@@ -50,18 +34,7 @@ def _():
     return answer.choices[0].message.tool_calls[0].function.name
 
 
-@call("openai stream")
-def _():
-    stream = client.chat.completions.create(model="gpt-5-mini", messages=USER, stream=True)
-    chunks = [(chunk.choices[0].delta.content, "usage" in chunk.model_fields_set) for chunk in stream]
-    return ["".join(text or "" for text, _ in chunks), any(has for _, has in chunks)]
-
-
-@call("openai stream with usage")
-def _():
-    stream = client.chat.completions.create(model="gpt-5-mini", messages=USER, stream=True, stream_options={"include_usage": True})
-    last = list(stream)[-1]
-    return [len(last.choices), last.usage.total_tokens > 0]
+openai_streams(client)
 
 
 @call("openai async streams")
@@ -116,4 +89,4 @@ def _():
     return claude.messages.create(model="gpt-5-mini", max_tokens=100, messages=USER).id
 
 
-print(json.dumps({"ok": True, "results": results}))
+tell()

@@ -1,33 +1,13 @@
 """Each provider's SDK as an agent uses it. Prints what each call came to; an exception is what it came to, too."""
 import asyncio
-import json
 import os
-import sys
-import time
 
-sys.path.insert(0, "/target/sdks")
+from common import USER, TOOL, call, openai_streams, tell
 
 import anthropic
 import openai
 from google import genai
 
-results = {}
-
-
-def call(name):
-    def run(work):
-        begun = time.monotonic()
-        try:
-            results[name] = work()
-        except Exception as error:
-            body = getattr(error, "body", None) or getattr(error, "details", None)
-            results[name] = {"error": type(error).__name__, "status": getattr(error, "status_code", getattr(error, "code", None)), "body": body, "text": str(error)[:600]}
-        print(name, round(time.monotonic() - begun, 2), file=sys.stderr)
-    return run
-
-
-TOOL = {"type": "function", "function": {"name": "refund", "parameters": {"type": "object", "properties": {"order": {"type": "string"}}}}}
-USER = [{"role": "user", "content": "hi"}]
 client = openai.OpenAI()
 
 
@@ -43,19 +23,7 @@ def _():
     return answer.choices[0].message.tool_calls[0].function.name
 
 
-@call("openai stream")
-def _():
-    stream = client.chat.completions.create(model="gpt-5-mini", messages=USER, stream=True)
-    # An agent that indexes into each chunk's choices.
-    chunks = [(chunk.choices[0].delta.content, "usage" in chunk.model_fields_set) for chunk in stream]
-    return ["".join(text or "" for text, _ in chunks), any(has for _, has in chunks)]
-
-
-@call("openai stream with usage")
-def _():
-    stream = client.chat.completions.create(model="gpt-5-mini", messages=USER, stream=True, stream_options={"include_usage": True})
-    last = list(stream)[-1]
-    return [len(last.choices), last.usage.total_tokens]
+openai_streams(client)
 
 
 @call("openai async stream")
@@ -257,4 +225,4 @@ def _():
     return router.chat.completions.create(model="openai/gpt-5:online", messages=USER)
 
 
-print(json.dumps({"ok": True, "results": results}, default=str))
+tell()
