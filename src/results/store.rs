@@ -460,6 +460,35 @@ mod tests {
     }
 
     #[test]
+    fn a_planted_link_in_the_place_of_any_folder_above_a_trial_is_not_followed() {
+        let (scratch, results, _store) = scratch();
+        let outside = Utf8Path::from_path(scratch.path()).unwrap().join("outside");
+        std::fs::create_dir_all(outside.join("runs")).unwrap();
+        let link = |path: &Utf8Path| symlink(&outside, path).unwrap();
+        let create = |results: &Utf8Path| Store::create(results, &run_id(), redact_hush()).err();
+        let planted = results.parent().unwrap().join("planted");
+        link(&planted);
+        std::fs::create_dir(results.parent().unwrap().join("other")).unwrap();
+        link(&results.parent().unwrap().join("other/runs"));
+        let run = results.join("runs/linked");
+        link(&run);
+        let told = [
+            create(&planted),
+            create(&Utf8PathBuf::from(format!("{planted}/"))),
+            create(&results.parent().unwrap().join("other")),
+            Store::reopen(&run, redact_hush()).err(),
+            Store::reopen(&Utf8PathBuf::from(format!("{run}/")), redact_hush()).err(),
+        ];
+        for told in told.map(|error| format!("{:#}", error.unwrap())) {
+            assert!(told.contains("symbolic link"), "{told}");
+        }
+        let store = Store::reopen(&results.join("runs").join(run_id().as_str()), redact_hush()).unwrap();
+        link(&store.path().join("trials"));
+        assert!(store.trial(&"a/1".parse().unwrap()).is_err());
+        assert_eq!(everything_below(outside.as_std_path()).len(), 2);
+    }
+
+    #[test]
     fn a_drill_name_cannot_lead_out() {
         let (_scratch, _results, store) = scratch();
         let mut id: TrialId = "a/1".parse().unwrap();

@@ -343,7 +343,7 @@ impl Scope {
     }
 
     fn remover(&self) -> Remover<'_> {
-        Remover { run: &self.run, docker: &self.docker, scopes: &self.scopes, orphan: None }
+        Remover { run: &self.run, docker: &self.docker, scopes: &self.scopes, orphan: None, made_folder: true }
     }
 
     /// Whatever happened, these are not held afterwards: each is gone, kept, or among the failures.

@@ -44,6 +44,9 @@ pub struct Remover<'a> {
     pub scopes: &'a Utf8Path,
     /// A docker client of the (dead) run that still works: what it makes may still come.
     pub orphan: Option<u32>,
+    /// Whether this process made the scope's folder. In one that it found, buildx's entries may be anybody's: buildx would
+    /// reach for whatever engine they name, by `ssh` or by a program of a cluster's configuration.
+    pub made_folder: bool,
 }
 
 impl Remover<'_> {
@@ -237,8 +240,9 @@ impl Remover<'_> {
             let look = || self.docker.look_for_containers(&[state.id.as_str()]);
             self.until(|| self.docker.remove_containers(&[&state.id]), look, Vec::is_empty)?;
         }
-        // The entry is a file of the scope's folder: without that there is none, and asking for it would make the folder.
-        if self.scopes.join(self.run.as_str()).join("buildx").exists() {
+        // The entry is a file of the scope's folder, and goes with it at the latest; without that folder there is none, and
+        // asking for it would make the folder.
+        if self.made_folder && self.scopes.join(self.run.as_str()).join("buildx").exists() {
             self.docker.remove_builder_entry(&resource.name)?;
         }
         match others.first() {

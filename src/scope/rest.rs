@@ -83,7 +83,7 @@ pub fn finish(run: &RunId, run_folder: &Utf8Path, scopes: &Utf8Path, docker: &Do
     let owed: Vec<Resource> = owed(&journal::read(run_folder)?).into_iter().rev().map(since_it_was_asked).collect();
     let unborn = owed.iter().any(|resource| resource.doubt.is_some());
     let orphan = if unborn { orphans::wait_for_none(&config, docker.stop()) } else { None };
-    let remover = Remover { run, docker: &docker, scopes: &scopes, orphan };
+    let remover = Remover { run, docker: &docker, scopes: &scopes, orphan, made_folder: false };
     let mut cleanup = Cleanup::default();
     let mut unsure = Vec::new();
     for resource in owed {

@@ -5,6 +5,7 @@ use crate::scope::{clean, small};
 use crate::scope_endings::killed_in_a_trial;
 use crate::support::{BUSYBOX, Package, Wrapper, docker, objects_of};
 use serde_json::{Value, json};
+use std::os::unix::fs::PermissionsExt as _;
 
 #[test]
 fn a_network_a_builder_and_a_volume_recreated_under_their_names_stay_and_are_reported() {
@@ -111,4 +112,41 @@ fn a_journal_that_was_edited_by_hand_leads_to_nothing_of_the_users() {
     docker(&["rm", "--force", &own[0], &container]);
     docker(&["volume", "rm", &volume]);
     assert_eq!(objects_of(&run), [""; 0]);
+}
+
+/// F5: a results folder that somebody prepared may name any engine to buildx, which would reach for it by `ssh`.
+#[test]
+fn clean_asks_buildx_for_no_entry_that_somebody_planted() {
+    let (run, name) = ("20260101T000000Z-pl4n", "crashlab-20260101t000000z-pl4n-builder-1");
+    let folder = tempfile::tempdir().unwrap();
+    let (ssh, mark) = (folder.path().join("ssh"), folder.path().join("ssh-was-called"));
+    std::fs::write(&ssh, format!("#!/bin/sh\n: >'{}'\nexit 1\n", mark.display())).unwrap();
+    std::fs::set_permissions(&ssh, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let package = Package::new("").env("PATH", &path);
+    let own = package.results().join("scopes").join(run);
+    let buildx = own.join("buildx");
+    let node =
+        json!({"Name": "one", "Endpoint": "ssh://host.invalid", "Platforms": [], "Flags": null, "DriverOpts": {}});
+    let entry = json!({"Name": name, "Driver": "docker-container", "Nodes": [node], "Dynamic": false}).to_string();
+    let line = |kind: &str, name: &str| {
+        json!({"at": "2026-01-01T00:00:00.000Z", "step": "intent", "kind": kind, "name": name, "id": null,
+            "created": null, "labels": {}, "reason": null})
+    };
+    let package = package
+        .file(&format!("results/scopes/{run}/buildx/instances/{name}"), &entry)
+        .file(&format!("results/runs/{run}/journal.jsonl"), "");
+    let own = own.canonicalize().unwrap();
+    let lines = [line("folder", own.to_str().unwrap()), line("builder", name)];
+    let journal = lines.map(|line| format!("{line}\n")).concat();
+    std::fs::write(package.results().join("runs").join(run).join("journal.jsonl"), journal).unwrap();
+    let (code, cleaned) = clean(&package, &[run]);
+    assert_eq!((code, mark.exists(), own.exists()), (0, false, false), "{cleaned}");
+    // The control: buildx itself, asked to remove the entry.
+    std::fs::create_dir_all(buildx.join("instances")).unwrap();
+    std::fs::write(buildx.join("instances").join(name), entry).unwrap();
+    let mut docker = std::process::Command::new("docker");
+    docker.args(["buildx", "rm", "--keep-daemon", "--keep-state", name]);
+    docker.env("PATH", &path).env("BUILDX_CONFIG", &buildx).output().unwrap();
+    assert!(mark.exists(), "buildx did not reach for it, so nothing is proven");
 }
