@@ -231,7 +231,7 @@ fn each_sdk_raises_under_a_fault_what_it_raises_in_real_life() {
         .file("pkg/cases.jsonl", &json!({"id": "one", "input": {"steps": asked}}).to_string())
         .policy(json!({
             "extends": ["provider/openai", "provider/anthropic", "provider/gemini", "provider/azure-openai", "provider/openrouter"],
-            "sandbox": {"cpus": 2, "memory": "512MiB", "wall_time": "180s"}, "gateways": gateways,
+            "sandbox": {"cpus": 2, "memory": "512MiB", "wall_time": "15m"}, "gateways": gateways,
             "drills": {"all-kinds": {"faults": faults(&steps)}},
         }))
         .args(&["--drill", "all-kinds"]);

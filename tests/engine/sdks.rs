@@ -269,7 +269,7 @@ fn unmodified_sdks_work_in_the_sandbox_and_refusals_are_their_own_errors() {
     let origin = &provider.origin;
     let mut package = package(include_str!("sdks/agent.py")).policy(json!({
         "extends": ["provider/openai", "provider/anthropic", "provider/gemini", "provider/azure-openai", "provider/openrouter"],
-        "sandbox": {"cpus": 2, "memory": "512MiB", "wall_time": "180s"},
+        "sandbox": {"cpus": 2, "memory": "512MiB", "wall_time": "15m"},
         "gateways": {
             "openai": {"upstream": origin}, "anthropic": {"upstream": origin}, "gemini": {"upstream": origin},
             "azure-openai": {"upstream": origin, "models": ["my-deployment"], "prices": price},

@@ -11,7 +11,7 @@ import openai
 from google import genai
 
 USER = [{"role": "user", "content": "hi"}]
-OFF = {"max_retries": 0, "timeout": 30}
+OFF = {"max_retries": 0, "timeout": 300}
 results = []
 
 
