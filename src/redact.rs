@@ -8,6 +8,7 @@ use aho_corasick::{AhoCorasick, AhoCorasickBuilder, MatchKind};
 use anyhow::{Context as _, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use serde::Serialize;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,6 +42,8 @@ struct Search {
     patterns: Vec<Vec<u8>>,
     /// For each pattern the index of its secret.
     owners: Vec<usize>,
+    /// With which bytes any pattern begins.
+    firsts: [bool; 256],
     longest: usize,
 }
 
@@ -77,7 +80,12 @@ impl Redactor {
         let mut builder = AhoCorasickBuilder::new();
         builder.match_kind(MatchKind::LeftmostLongest);
         let automaton = builder.build(&patterns).context("failed to build the search for secrets")?;
-        Ok(Self { secrets, search: Some(Arc::new(Search { automaton, patterns, owners, longest })), counts })
+        let mut firsts = [false; 256];
+        for first in patterns.iter().filter_map(|pattern| pattern.first()) {
+            firsts[usize::from(*first)] = true;
+        }
+        let search = Search { automaton, patterns, owners, firsts, longest };
+        Ok(Self { secrets, search: Some(Arc::new(search)), counts })
     }
 
     /// The bytes without any secret; `file` is where they go.
@@ -125,6 +133,22 @@ impl Redactor {
             }
             Value::Null | Value::Bool(_) => {}
         }
+    }
+
+    /// What is written of a value as one line of JSON, without any secret.
+    ///
+    /// # Errors
+    /// The value cannot be written as JSON.
+    pub fn line(&self, file: &str, value: &impl Serialize) -> serde_json::Result<Vec<u8>> {
+        let bytes = serde_json::to_vec(value)?;
+        let is_found = |search: &Arc<Search>| search.automaton.is_match(&bytes);
+        // Without escapes every key and every text stands there as it is: what is not found in all of it is in no part of it.
+        if !bytes.contains(&b'\\') && !self.search.as_ref().is_some_and(is_found) {
+            return Ok(bytes);
+        }
+        let mut value = serde_json::from_slice(&bytes)?;
+        self.json(file, &mut value);
+        serde_json::to_vec(&value)
     }
 
     /// A writer in front of `inner`; `file` is its name in the counts.
@@ -278,7 +302,8 @@ impl Search {
         let from = bytes.len().saturating_sub(self.longest - 1);
         let begins = |at: &usize| {
             let rest = &bytes[*at..];
-            self.patterns.iter().any(|pattern| pattern.len() > rest.len() && pattern.starts_with(rest))
+            self.firsts[usize::from(rest[0])]
+                && self.patterns.iter().any(|pattern| pattern.len() > rest.len() && pattern.starts_with(rest))
         };
         (from..bytes.len()).find(begins).unwrap_or(bytes.len())
     }
@@ -367,6 +392,7 @@ fn base64_forms(value: &[u8]) -> Vec<Vec<u8>> {
 mod tests {
     use super::*;
     use base64::engine::general_purpose::STANDARD;
+    use serde_json::json;
 
     const KEY: &str = "sk-a/b+c\"d\\e f&1234567890";
 
@@ -395,6 +421,26 @@ mod tests {
         assert_eq!(stripped.feed(b"data: {}\n\n", false), b"data: {}\n\n", "nothing waits");
         assert_eq!(stripped.feed(b"the key is sk-a", false), b"the key is ");
         assert_eq!(stripped.feed(b"n", false), b"sk-an");
+    }
+
+    #[test]
+    fn a_line_is_what_is_left_of_its_value() {
+        let escaped = serde_json::to_string(KEY).unwrap();
+        let table = [
+            json!({"a": 1, "b": [null, true, 1.50, "x"]}),
+            json!({"a": KEY}),
+            json!({KEY: "x", "b": {"c": [format!("x{KEY}y")]}}),
+            json!({"a": 9_988_776_655_u64, "b": 99, "c": 88_776_655}),
+            json!({"a": STANDARD.encode(KEY)}),
+            json!({"a": escaped, "b": serde_json::to_string(&escaped).unwrap()}),
+            json!({"a": "sk-a/b+c\"d", "b": "\\e f&1234567890"}),
+            json!({"a": "a\\b", "b": "9988776655"}),
+        ];
+        for mut value in table {
+            let line = redactor().line("f", &value).unwrap();
+            redactor().json("f", &mut value);
+            assert_eq!(String::from_utf8(line).unwrap(), value.to_string());
+        }
     }
 
     fn clean(text: &str) -> String {

@@ -9,7 +9,7 @@ use super::trial::ProviderDoor;
 use crate::redact::Redactor;
 use crate::relay::framing::Head;
 use crate::totals::Totals;
-use serde_json::{Value, json};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::{Mutex, PoisonError};
@@ -33,11 +33,13 @@ impl Lines {
     }
 
     /// Writes one line at once. The first failure is kept for the diagnostics: a target's call does not fail by it.
-    pub(super) fn write(&mut self, mut line: Value) {
-        self.redactor.json(&self.name, &mut line);
-        let mut bytes = line.to_string().into_bytes();
-        bytes.push(b'\n');
-        if let Err(error) = self.file.write_all(&bytes).and_then(|()| self.file.flush()) {
+    pub(super) fn write(&mut self, line: &impl Serialize) {
+        let clean = self.redactor.line(&self.name, line).map_err(std::io::Error::from);
+        let written = clean.and_then(|mut bytes| {
+            bytes.push(b'\n');
+            self.file.write_all(&bytes).and_then(|()| self.file.flush())
+        });
+        if let Err(error) = written {
             self.failed.get_or_insert_with(|| format!("failed to write {}: {error}", self.name));
         }
     }
@@ -144,11 +146,10 @@ impl Evidence {
         let mut book = self.book();
         book.sums.refused += 1;
         if book.sums.refused <= RECORDED_FOR_NOTHING {
-            let mut line = line(call, None);
-            line["status"] = json!(denied.status);
-            line["end"] = json!(End::Refused);
-            line["refusal"] = json!({"limit": denied.limit, "code": denied.code});
-            book.lines.write(line);
+            let mut line = Line::of(call, End::Refused);
+            line.status = Some(denied.status);
+            line.refusal = Some(Refusal { limit: denied.limit, code: denied.code.to_owned() });
+            book.lines.write(&line);
         }
     }
 
@@ -159,12 +160,11 @@ impl Evidence {
         if book.is_finished || book.sums.injected > RECORDED_FOR_NOTHING {
             return;
         }
-        let mut line = line(call, None);
-        line["status"] = json!((passed.status > 0).then_some(passed.status));
-        line["response_bytes"] = json!(passed.response_bytes);
-        line["cost_usd"] = json!(0.0);
-        line["end"] = json!(passed.end);
-        book.lines.write(line);
+        let mut line = Line::of(call, passed.end);
+        line.status = (passed.status > 0).then_some(passed.status);
+        line.response_bytes = passed.response_bytes;
+        line.cost_usd = Some(0.0);
+        book.lines.write(&line);
     }
 
     /// A request that is forwarded from now on. Whoever ends it first, its own thread or the trial's end, ends it.
@@ -226,18 +226,16 @@ impl Book {
         let cost = cost.or((passed.usage.is_none() && is_known).then_some(0.0));
         self.sums.add(passed.usage, is_known, cost);
         self.follow(&call, passed);
-        let mut line = line(&call, first_byte);
-        line["served"] = json!(passed.served);
-        line["status"] = json!((passed.status > 0).then_some(passed.status));
-        line["response_bytes"] = json!(passed.response_bytes);
-        line["usage"] = json!(passed.usage);
-        line["unknown"] = json!(passed.unknown);
-        line["cost_usd"] = json!(cost);
-        line["end"] = json!(passed.end);
-        if let Some(limit) = passed.limit {
-            line["refusal"] = json!({"limit": limit, "code": format!("crashlab_{limit}")});
-        }
-        self.lines.write(line);
+        let mut line = Line::of(&call, passed.end);
+        line.first_byte_ms = first_byte.map(milliseconds);
+        line.served = passed.served.as_deref();
+        line.status = (passed.status > 0).then_some(passed.status);
+        line.response_bytes = passed.response_bytes;
+        line.usage = passed.usage;
+        line.unknown = passed.unknown.as_deref();
+        line.cost_usd = cost;
+        line.refusal = passed.limit.map(|limit| Refusal { limit, code: format!("crashlab_{limit}") });
+        self.lines.write(&line);
     }
 
     /// A success on a route makes good every failure before it there.
@@ -315,15 +313,57 @@ impl Passed {
     }
 }
 
-/// The keys of a line in their order, with what is known of every call.
-fn line(call: &Call, first_byte: Option<Duration>) -> Value {
-    json!({
-        "at": rfc3339(call.at), "gateway": call.gateway, "method": call.method, "route": call.route,
-        "model": call.model, "served": null, "stream": call.stream, "status": null,
-        "first_byte_ms": first_byte.map(milliseconds), "duration_ms": milliseconds(call.started.elapsed()),
-        "request_bytes": call.request_bytes, "response_bytes": 0, "usage": null, "unknown": null, "cost_usd": null,
-        "end": null, "refusal": null,
-    })
+/// A line of `gateway.jsonl`: its keys in their order.
+#[derive(Serialize)]
+struct Line<'a> {
+    at: String,
+    gateway: &'a str,
+    method: &'a str,
+    route: Option<&'a str>,
+    model: Option<&'a str>,
+    served: Option<&'a str>,
+    stream: bool,
+    status: Option<u16>,
+    first_byte_ms: Option<f64>,
+    duration_ms: f64,
+    request_bytes: u64,
+    response_bytes: u64,
+    usage: Option<Usage>,
+    unknown: Option<&'a str>,
+    cost_usd: Option<f64>,
+    end: End,
+    refusal: Option<Refusal>,
+}
+
+#[derive(Serialize)]
+struct Refusal {
+    limit: &'static str,
+    code: String,
+}
+
+impl<'a> Line<'a> {
+    /// With what is known of every call.
+    fn of(call: &'a Call, end: End) -> Self {
+        Self {
+            at: rfc3339(call.at),
+            gateway: &call.gateway,
+            method: &call.method,
+            route: call.route.as_deref(),
+            model: call.model.as_deref(),
+            served: None,
+            stream: call.stream,
+            status: None,
+            first_byte_ms: None,
+            duration_ms: milliseconds(call.started.elapsed()),
+            request_bytes: call.request_bytes,
+            response_bytes: 0,
+            usage: None,
+            unknown: None,
+            cost_usd: None,
+            end,
+            refusal: None,
+        }
+    }
 }
 
 /// RFC 3339, UTC, to the millisecond.

@@ -366,7 +366,7 @@ impl Ledger {
         let mut seen = json!({"name": name, "arguments": arguments});
         response.put_into(&mut seen);
         self.seen.push(seen);
-        self.lines.write(line);
+        self.lines.write(&line);
     }
 }
 
