@@ -1,7 +1,7 @@
 //! Limits that hold: each hog alone in its trial, all of them at once, beside a neighbour that must not notice. What is
 //! stored says how each one stopped.
 
-use crate::support::{Package, Ran, Wrapper, objects_of};
+use crate::support::{BUSYBOX, Package, Ran, Wrapper, objects_of};
 use serde_json::{Value, json};
 
 /// One target for all: its case says what it overdoes.
@@ -323,4 +323,25 @@ fn memory_does_not_grow_with_what_targets_print() {
     };
     let (quiet, loud) = (peak(0), peak(60));
     assert!(loud < quiet + (12 << 10), "{quiet} KiB with nothing printed, {loud} KiB with 4 × 60 MiB");
+}
+
+/// Contract P4: a trial that is over leaves its record in memory, not its output. CRASHLAB_MANY_TRIALS is how many there are.
+#[test]
+fn memory_does_not_grow_with_the_trials_that_are_done() {
+    let peak = |trials: u64| {
+        let print = "yes log | head -c 200000 >&2; yes answer | head -c 200000";
+        let package = Package::new("").policy(json!({
+            "target": {"image": {"reference": BUSYBOX}, "command": ["/bin/busybox", "sh", "-c", print]},
+            "evaluation": {"require_clean_exit": true},
+        }));
+        let package = package.args(&["--repeat", &trials.to_string(), "--jobs", "2"]);
+        let (ran, peak) = package.run_with_peak();
+        // The answer is no object with "ok": the verifier says so.
+        assert_eq!((ran.json["counts"]["failed"].as_u64(), ran.exit), (Some(trials), 1), "{}", ran.stderr);
+        peak
+    };
+    let many = std::env::var("CRASHLAB_MANY_TRIALS").map_or(80, |text| text.parse().unwrap());
+    let (few, most) = (peak(16), peak(many));
+    // A quarter of what the output alone of the further trials would be.
+    assert!(most < few + (many - 16) * 100, "{few} KiB with 16 trials, {most} KiB with {many}");
 }
