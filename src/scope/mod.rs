@@ -98,7 +98,12 @@ impl Scope {
         let results = scopes.parent().unwrap_or(scopes);
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(results);
         made.with_context(|| format!("failed to make the folder {results}"))?;
-        make_private(scopes).or_else(|error| is_own(scopes).then_some(()).ok_or(error))?;
+        // Another run may have made it in this moment.
+        if let Err(error) = make_private(scopes)
+            && !is_own(scopes)
+        {
+            return Err(error.context("the results folder has no usable `scopes` (a symbolic link is not followed)"));
+        }
         let canonical = scopes.canonicalize_utf8().with_context(|| format!("failed to resolve {scopes}"))?;
         let folder = canonical.join(run.as_str());
         let docker = docker.with_buildx_config(&folder.join("buildx"));
