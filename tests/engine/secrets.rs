@@ -2,13 +2,15 @@
 //! a token behind, and then every byte that is left is searched: the results, what was printed, each docker call with its
 //! environment, each container as the engine describes it, and every command line on the machine meanwhile.
 
+use crate::chain::interrupt;
 use crate::streams::provider;
-use crate::support::{Wrapper, objects_of};
+use crate::support::{Package, Wrapper, eventually, objects_of};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::Path;
+use std::process::{Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -104,6 +106,33 @@ fn files(folder: &Path, all: &mut Vec<std::path::PathBuf>) {
     }
 }
 
+/// Searches all that a run whose resources are gone left behind; gives how many containers the engine described of it.
+fn nothing_is_left(package: &Package, engine: &Wrapper, printed: &[&Output], secrets: &[String]) -> usize {
+    let mut left = Vec::new();
+    files(&package.results(), &mut left);
+    for path in &left {
+        assert_eq!(found(&std::fs::read(path).unwrap(), secrets), [""; 0], "{}", path.display());
+    }
+    for printed in printed.iter().flat_map(|output| [&output.stdout, &output.stderr]) {
+        assert_eq!(found(printed, secrets), [""; 0], "{}", String::from_utf8_lossy(printed));
+    }
+    for call in engine.calls() {
+        assert_eq!(found(call.to_string().as_bytes(), secrets), [""; 0], "{}", call["args"]);
+        assert_eq!(found(call["args"].to_string().as_bytes(), secrets), [""; 0]);
+    }
+    let inspected = std::fs::read_to_string(engine.file("inspected")).unwrap();
+    let containers: Vec<Value> = inspected.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for mut container in containers.iter().cloned() {
+        // A trial's token may be in its own agent's environment, and nowhere else.
+        if container["Name"].as_str().unwrap().contains("-target-") {
+            container["Config"]["Env"].take();
+        }
+        assert_eq!(found(container.to_string().as_bytes(), secrets), [""; 0], "{container}");
+    }
+    assert_eq!(objects_of(&package.run_id()), [""; 0]);
+    containers.len()
+}
+
 /// Every command line that this machine has, again and again until told to stop.
 fn command_lines(stop: &AtomicBool) -> Vec<Vec<u8>> {
     let mut seen = std::collections::BTreeSet::new();
@@ -157,34 +186,61 @@ fn no_key_and_no_token_is_left_anywhere_in_any_form() {
     let mut secrets = tokens.lock().unwrap().clone();
     assert_eq!(secrets.len(), 3, "{}", String::from_utf8_lossy(&output.stderr));
     secrets.push(KEY.to_owned());
-    let mut left = vec![trace];
-    files(&package.results(), &mut left);
-    assert!(left.len() > 20, "{left:?}");
-    for path in &left {
-        assert_eq!(found(&std::fs::read(path).unwrap(), &secrets), [""; 0], "{}", path.display());
-    }
-    for printed in [&output.stdout, &output.stderr] {
-        assert_eq!(found(printed, &secrets), [""; 0], "{}", String::from_utf8_lossy(printed));
-    }
+    assert_eq!(found(&std::fs::read(trace).unwrap(), &secrets), [""; 0]);
     // The search is not in vain: both were there.
     let stdout = std::fs::read_to_string(package.run_folder().join("trials/passes/1/stdout")).unwrap();
     assert!(stdout.matches("[redacted:").count() > 20 && stdout.contains("[redacted:A_KEY]"), "{stdout}");
-    for call in engine.calls() {
-        assert_eq!(found(call.to_string().as_bytes(), &secrets), [""; 0], "{}", call["args"]);
-        assert_eq!(found(call["args"].to_string().as_bytes(), &secrets), [""; 0]);
-    }
     for line in &lines {
         assert_eq!(found(line, &secrets), [""; 0], "{}", String::from_utf8_lossy(line));
     }
-    let inspected = std::fs::read_to_string(engine.file("inspected")).unwrap();
-    let containers: Vec<Value> = inspected.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert!(containers.len() >= 6, "{} containers", containers.len());
-    for mut container in containers {
-        // A trial's token may be in its own agent's environment, and nowhere else.
-        if container["Name"].as_str().unwrap().contains("-target-") {
-            container["Config"]["Env"].take();
+    assert!(nothing_is_left(&package, &engine, &[&output], &secrets) >= 6);
+}
+
+/// Prints its token, tells the provider, prints what that said, tells it again, and waits for its end.
+const WAITING: &str = r#"
+import base64, http.client, json, os, time
+from urllib.parse import urlsplit
+
+token = os.environ["KEY"]
+
+def tell(what):
+    connection = http.client.HTTPConnection(urlsplit(os.environ["URL"]).netloc, timeout=300)
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": what + " " + token}]})
+    connection.request("POST", "/v1/chat/completions", body, {"Authorization": "Bearer " + token})
+    return connection.getresponse().read().decode()
+
+print(token, base64.b64encode(token.encode()).decode(), flush=True)
+print(tell("first"), flush=True)
+tell("printed")
+time.sleep(300)
+"#;
+
+#[test]
+fn no_key_and_no_token_is_left_of_a_run_that_is_interrupted_or_killed() {
+    for signal in ["INT", "KILL"] {
+        let told: Arc<Mutex<Vec<String>>> = Arc::default();
+        let tokens = Arc::clone(&told);
+        let origin = provider(move |prompt, mut stream| {
+            tokens.lock().unwrap().push(prompt.to_owned());
+            let body = json!({"choices": [{"message": {"content": encodings(KEY)}}], "usage": null}).to_string();
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}", body.len());
+            write!(stream, "{head}\r\nconnection: close\r\n\r\n{body}")
+        });
+        let engine = Wrapper::new(INSPECT);
+        let package = crate::streams::package(WAITING, &origin).env("A_KEY", KEY).env("PATH", &engine.path());
+        let child = package.command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        eventually("second call", || told.lock().unwrap().len() >= 2);
+        interrupt(&child, signal);
+        let output = child.wait_with_output().unwrap();
+        let mut printed = vec![output];
+        if signal == "KILL" {
+            let clean = package.crashlab(&["clean"]);
+            assert_eq!(clean.status.code(), Some(0), "{}", String::from_utf8_lossy(&clean.stderr));
+            printed.push(clean);
         }
-        assert_eq!(found(container.to_string().as_bytes(), &secrets), [""; 0], "{container}");
+        let token = told.lock().unwrap()[0].split_once(' ').unwrap().1.to_owned();
+        let secrets = [token, KEY.to_owned()];
+        let printed: Vec<&Output> = printed.iter().collect();
+        assert!(nothing_is_left(&package, &engine, &printed, &secrets) >= 2, "{signal}");
     }
-    assert_eq!(objects_of(&package.run_id()), [""; 0]);
 }
