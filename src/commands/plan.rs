@@ -155,7 +155,11 @@ fn build(
         network,
         context: snapshot(),
     };
-    step("the build", None, args::build(&spec));
+    step(
+        "the build; with BUILDX_GIT_INFO=false and GIT_DIR=/dev/null, so that buildx asks no git about the folder",
+        None,
+        args::build(&spec),
+    );
     step("its id, as the engine has it", Some("IMAGE"), args::inspect("image", &[&target_tag()]));
 }
 
