@@ -13,7 +13,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -147,47 +147,68 @@ fn probe(to: SocketAddr, nonce: &str) -> io::Result<()> {
 
 /// How many connections are open; a target that opens more waits in the kernel's queue.
 struct Slots {
-    open: Mutex<usize>,
+    counts: Mutex<Counts>,
     freed: Condvar,
 }
 
-struct Slot(Arc<Slots>);
+#[derive(Default)]
+struct Counts {
+    /// The one that the next connection will have is taken before it comes.
+    taken: usize,
+    used: usize,
+}
 
-impl Slot {
-    /// Whether more than half of `most` are taken: a connection that waits for a next request must not keep out one that has
-    /// one already.
-    fn is_scarce(&self, most: usize) -> bool {
-        // The one that the next connection will take is taken already.
-        let open = self.0.open.lock().unwrap_or_else(PoisonError::into_inner).saturating_sub(1);
-        open * 2 > most
-    }
+struct Slot {
+    slots: Arc<Slots>,
+    is_used: bool,
 }
 
 impl Slots {
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn take(self: &Arc<Self>, most: usize) -> Slot {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut open = self.freed.wait_while(open, |open| *open >= most).unwrap_or_else(PoisonError::into_inner);
-        *open += 1;
-        Slot(Arc::clone(self))
+        let full = |counts: &mut Counts| counts.taken >= most;
+        let mut counts = self.freed.wait_while(self.counts(), full).unwrap_or_else(PoisonError::into_inner);
+        counts.taken += 1;
+        Slot { slots: Arc::clone(self), is_used: false }
+    }
+}
+
+impl Slot {
+    /// A connection has come for it.
+    fn fill(&mut self) {
+        self.slots.counts().used += 1;
+        self.is_used = true;
+    }
+
+    /// Whether more than half of `most` are used: a connection that waits for a next request must not keep out one that has
+    /// one already.
+    fn is_scarce(&self, most: usize) -> bool {
+        self.slots.counts().used * 2 > most
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        *self.0.open.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
-        self.0.freed.notify_one();
+        let mut counts = self.slots.counts();
+        counts.taken -= 1;
+        counts.used -= usize::from(self.is_used);
+        self.slots.freed.notify_one();
     }
 }
 
 fn serve(listener: &TcpListener, settings: &Arc<Settings>) -> ! {
-    let slots = Arc::new(Slots { open: Mutex::new(0), freed: Condvar::new() });
+    let slots = Arc::new(Slots { counts: Mutex::default(), freed: Condvar::new() });
     loop {
-        let slot = slots.take(settings.connections);
+        let mut slot = slots.take(settings.connections);
         let Ok((client, _)) = listener.accept() else {
             // Out of descriptors or memory: nothing tells when there are some again.
             thread::sleep(Duration::from_millis(10));
             continue;
         };
+        slot.fill();
         let settings = Arc::clone(settings);
         // Where no thread can be had, the connection is dropped with the closure.
         let _ = thread::Builder::new().stack_size(STACK).spawn(move || {
