@@ -194,6 +194,14 @@ fn open_no_follow(path: &Utf8Path) -> Result<File> {
     Ok(file)
 }
 
+impl Drop for Journal {
+    /// A child that is being started at this moment shares the file until it is another program: closing it here would not
+    /// end the lock.
+    fn drop(&mut self) {
+        drop(self.file.unlock());
+    }
+}
+
 /// Whether the process of this run is there (it holds the journal's lock).
 ///
 /// # Errors
@@ -331,14 +339,17 @@ mod tests {
         let journal = Journal::create(&path).unwrap();
         assert!(is_live(&path).unwrap());
         assert!(Journal::take_over(&path).unwrap().is_none());
+        // As a child has it that is not another program yet.
+        let shared = journal.file.try_clone().unwrap();
         drop(journal);
         assert!(!is_live(&path).unwrap());
+        drop(shared);
         // Somebody who only looks holds a shared lock for a moment.
         let looking = File::open(path.join(FILE)).unwrap();
         looking.try_lock_shared().unwrap();
         let waiting = std::thread::spawn(move || {
             std::thread::sleep(MOMENT / 4);
-            drop(looking);
+            looking.unlock().unwrap();
         });
         assert!(Journal::take_over(&path).unwrap().is_some());
         waiting.join().unwrap();

@@ -175,11 +175,14 @@ def note(what, word):
     with open(os.path.join(FOLDER, what), "a") as file:
         file.write(word + "\n")
 
-def count(what):
+def noted(what):
     try:
-        return len(open(os.path.join(FOLDER, what)).read().split())
+        return open(os.path.join(FOLDER, what)).read().split()
     except FileNotFoundError:
-        return 0
+        return []
+
+def count(what):
+    return len(noted(what))
 
 if args[0] == "create" and "-target-" in args[args.index("--name") + 1]:
     done = subprocess.run([REAL, *args], capture_output=True, text=True)
@@ -189,16 +192,15 @@ if args[0] == "create" and "-target-" in args[args.index("--name") + 1]:
     return done.returncode
 if args[0] == "rm":
     code = real()
-    made = open(os.path.join(FOLDER, "made")).read().split()
-    for word in set(args) & set(made):
+    for word in set(args) & set(noted("made")):
         note("removed", word)
     return code
-if args[0] == "start" and args[-1] in open(os.path.join(FOLDER, "made")).read().split():
+if args[0] == "start" and args[-1] in noted("made"):
     code = real()
     note("started", args[-1])
     started = count("started")
-    end = time.monotonic() + 40
-    while time.monotonic() < end:
+    end = time.monotonic() + 200
+    while time.monotonic() < end and not noted("late"):
         if count("made") >= min(started + 1, 4) and count("removed") >= started - 1:
             return code
         time.sleep(0.05)
@@ -208,7 +210,9 @@ return None
 "#;
     for operations in [json!(null), json!({"refund": {}})] {
         let wrapper = Wrapper::new(rule);
-        let package = Package::new("print('{\"ok\": true}')").policy(json!({"operations": operations}));
+        let package = Package::new("print('{\"ok\": true}')").policy(json!({
+            "operations": operations, "sandbox": {"wall_time": "20m", "writable": []},
+        }));
         let ran = package.args(&["--repeat", "4", "--jobs", "1"]).env("PATH", &wrapper.path()).run();
         assert_eq!(ran.json["counts"]["passed"], 4, "{}", ran.stderr);
         let lines = |name: &str| std::fs::read_to_string(wrapper.file(name)).unwrap_or_default();
