@@ -1,9 +1,10 @@
 //! Many trials: at once (contract P1), where the default address pools hold about thirty networks and a run holds what it
 //! needs; and what each of them takes (P3), by the record of docker's calls.
 
-use crate::support::{Package, Wrapper, objects_of};
+use crate::support::{Package, Wrapper, listed, objects_of};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
 
 /// Asks until all of them are there.
 const MEETING: &str = r#"
@@ -82,6 +83,47 @@ fn sixty_four_trials_at_once_find_a_network_each() {
     // The default address pools hold about thirty.
     let networks: usize = std::fs::read_to_string(meeting.join("networks")).unwrap().parse().unwrap();
     assert!(networks > 64, "only {networks} networks while 64 targets ran");
+    assert_eq!(objects_of(ran.run()), [""; 0], "{}", ran.stderr);
+}
+
+/// Somebody else's networks, by id, until this is dropped.
+struct Foreign(Vec<String>);
+
+impl Foreign {
+    /// As many as the engine's own address pools give, about thirty.
+    fn filling_the_pools() -> Self {
+        let mut foreign = Self(Vec::new());
+        loop {
+            let name = format!("foreign-test-{}-{}", std::process::id(), foreign.0.len());
+            let made = Command::new("docker").args(["network", "create", &name]).output().unwrap();
+            if !made.status.success() {
+                let complaint = String::from_utf8_lossy(&made.stderr).into_owned();
+                assert!(complaint.contains("address pool"), "{complaint}");
+                return foreign;
+            }
+            foreign.0.push(String::from_utf8(made.stdout).unwrap().trim().to_owned());
+        }
+    }
+}
+
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        drop(Command::new("docker").args(["network", "rm"]).args(&self.0).output());
+    }
+}
+
+/// Field case H1. `CRASHLAB_MANY_TRIALS` runs so many, one after another, instead of 8.
+#[test]
+fn full_address_pools_hinder_no_trial_and_other_peoples_networks_stay() {
+    let many = std::env::var("CRASHLAB_MANY_TRIALS").ok();
+    let (trials, jobs) = many.as_deref().map_or(("8", "4"), |many| (many, "1"));
+    let foreign = Foreign::filling_the_pools();
+    let package = Package::new("print('{\"ok\": true}')").policy(json!({"operations": {"refund": {}}}));
+    let ran = package.args(&["--repeat", trials, "--jobs", jobs]).run();
+    assert_eq!(ran.json["counts"]["passed"], trials.parse::<u64>().unwrap(), "{}", ran.stderr);
+    let networks = listed(&["network", "ls", "--quiet", "--no-trunc"]);
+    let gone: Vec<&String> = foreign.0.iter().filter(|id| !networks.contains(id)).collect();
+    assert!(gone.is_empty() && foreign.0.len() >= 10, "{gone:?} of {}", foreign.0.len());
     assert_eq!(objects_of(ran.run()), [""; 0], "{}", ran.stderr);
 }
 
