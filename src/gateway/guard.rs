@@ -13,7 +13,7 @@ use super::token::Ring;
 use super::trial::{Door, Opens, Trial};
 use super::{forward, operations_http};
 use crate::policy::Auth;
-use crate::relay::framing::{Body, Fault, Head, Incoming, Timed};
+use crate::relay::framing::{Body, Fault, Head, Incoming, KEPT_SECONDS, Timed};
 use rustix::net::sockopt::set_socket_linger;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
@@ -33,7 +33,7 @@ const BODY_IDLE: Duration = Duration::from_secs(30);
 const BODY_TIME: Duration = Duration::from_secs(120);
 /// How long a connection waits for its next request. Longer than the relay does, so that it is the relay that ends it: no
 /// request is on its way then.
-const KEPT_TIME: Duration = Duration::from_secs(90);
+const KEPT_TIME: Duration = Duration::from_secs(KEPT_SECONDS + 30);
 /// For one write: a target that does not read holds its call open no longer.
 const WRITE_TIME: Duration = Duration::from_secs(60);
 /// How long, and how much of, an unread body is still taken after an answer, so that closing does not destroy it.
@@ -84,9 +84,25 @@ pub(super) struct Shared {
     pub(super) trials: RwLock<Vec<Arc<Trial>>>,
     pub(super) closed: AtomicBool,
     peers: PeerRule,
-    most: u64,
+    room: Room,
     connections: Mutex<HashMap<u64, Connection>>,
     next: AtomicU64,
+}
+
+/// What the connections of a run may take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Room {
+    /// How many there are at once.
+    pub(super) connections: u64,
+    /// How long one waits for its next request.
+    pub(super) kept: Duration,
+}
+
+impl Room {
+    /// As much as this process has.
+    pub(super) fn whole() -> Self {
+        Self { connections: most_connections(), kept: KEPT_TIME }
+    }
 }
 
 struct Connection {
@@ -97,13 +113,13 @@ struct Connection {
 }
 
 impl Shared {
-    pub(super) fn new(peers: PeerRule) -> Self {
+    pub(super) fn new(peers: PeerRule, room: Room) -> Self {
         Self {
             ring: Ring::new(),
             trials: RwLock::default(),
             closed: AtomicBool::new(false),
             peers,
-            most: most_connections(),
+            room,
             connections: Mutex::default(),
             next: AtomicU64::new(0),
         }
@@ -138,7 +154,7 @@ impl Shared {
     fn enter(&self, peer: IpAddr, stream: &Arc<TcpStream>) -> Option<u64> {
         let mut connections = self.connections();
         let of_peer = connections.values().filter(|connection| connection.peer == peer).count();
-        if of_peer >= PEER_CONNECTIONS || connections.len() as u64 >= self.most {
+        if of_peer >= PEER_CONNECTIONS || connections.len() as u64 >= self.room.connections {
             return None;
         }
         let id = self.next.fetch_add(1, Ordering::Relaxed);
@@ -150,7 +166,7 @@ impl Shared {
     /// wait for a next request must never take the place of those that have one.
     fn belongs_to(&self, id: u64, trial: &Trial) -> bool {
         let mut connections = self.connections();
-        let is_roomy = connections.len() as u64 * 2 <= self.most;
+        let is_roomy = connections.len() as u64 * 2 <= self.room.connections;
         if let Some(connection) = connections.get_mut(&id)
             && connection.trial.as_ref() != Some(&trial.nonce)
         {
@@ -267,15 +283,15 @@ fn handle(shared: &Shared, stream: &Arc<TcpStream>, peer: IpAddr, id: u64) {
         if !is_read || incoming.buffered() > 0 {
             return drain(stream);
         }
-        if !reply.is_kept() || !is_followed(&mut incoming) {
+        if !reply.is_kept() || !is_followed(&mut incoming, shared.room.kept) {
             return;
         }
     }
 }
 
 /// Waits for a next request on a connection that was kept.
-fn is_followed(incoming: &mut Incoming<Timed<'_>>) -> bool {
-    incoming.source().within(KEPT_TIME);
+fn is_followed(incoming: &mut Incoming<Timed<'_>>, time: Duration) -> bool {
+    incoming.source().within(time);
     let is_there = matches!(incoming.wait(), Ok(true));
     incoming.source().within(HEAD_TIME);
     is_there

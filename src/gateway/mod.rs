@@ -52,7 +52,7 @@ use crate::secret::HostSecret;
 use crate::totals::Totals;
 use anyhow::{Context as _, Result};
 use evidence::{Evidence, Lines};
-use guard::Shared;
+use guard::{Room, Shared};
 use serde_json::Value;
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -141,9 +141,13 @@ impl Gateway {
     /// # Errors
     /// Where the address cannot be listened on.
     pub fn open(bind: SocketAddr, peers: PeerRule, stop: Interrupt) -> Result<Self> {
+        Self::open_with(bind, peers, Room::whole(), stop)
+    }
+
+    fn open_with(bind: SocketAddr, peers: PeerRule, room: Room, stop: Interrupt) -> Result<Self> {
         let listener = TcpListener::bind(bind).with_context(|| format!("failed to listen on {bind} for the relays"))?;
         let address = listener.local_addr().context("failed to read the listener's address")?;
-        let shared = Arc::new(Shared::new(peers));
+        let shared = Arc::new(Shared::new(peers, room));
         let its = Arc::clone(&shared);
         let listen = move || guard::listen(&listener, &its);
         let thread = std::thread::Builder::new().name("guard".to_owned()).spawn(listen);

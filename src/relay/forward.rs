@@ -6,7 +6,7 @@
 //! one only after the whole answer to the one before.
 
 use crate::answer::Answer;
-use crate::framing::{Body, BodyReader, Fault, HEAD_BYTES, Head, Incoming, Timed};
+use crate::framing::{Body, BodyReader, Fault, HEAD_BYTES, Head, Incoming, KEPT_SECONDS, Timed};
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::process::CommandExt as _;
@@ -125,7 +125,7 @@ fn settings(arguments: &[String]) -> Result<Settings, String> {
         connections: usize::try_from(number("--connections", 128)?).unwrap_or(128),
         head: Duration::from_secs(number("--head-seconds", 10)?),
         idle: Duration::from_secs(number("--idle-seconds", 60)?),
-        kept: Duration::from_secs(number("--kept-seconds", 60)?),
+        kept: Duration::from_secs(number("--kept-seconds", KEPT_SECONDS)?),
     })
 }
 

@@ -14,6 +14,9 @@ pub const HEAD_BYTES: usize = 16 << 10;
 /// The most header lines.
 pub const HEADER_LINES: usize = 100;
 
+/// For how many seconds the relay keeps a connection for its next request.
+pub const KEPT_SECONDS: u64 = 60;
+
 /// A request's head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {

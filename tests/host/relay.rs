@@ -513,14 +513,32 @@ fn a_kept_connection_that_waits_too_long_is_ended() {
 }
 
 #[test]
+fn an_answer_that_says_so_is_the_last_of_its_connection() {
+    let gateway = open();
+    // Only the answer ends it as soon.
+    let trial = Trial::start_with(&gateway, &["--kept-seconds", "3600"]);
+    for request in [
+        trial.echo_head("X: y").replace(&trial.token, "other"),
+        trial.echo_head("Content-Length: 2").replace(&trial.token, "other") + "{}",
+        trial.echo_head("Content-Length: 2\r\nConnection: close") + "{}",
+    ] {
+        let mut stream = trial.kept();
+        stream.write_all(request.as_bytes()).unwrap();
+        let answer = read_to_end(stream);
+        assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
+    }
+}
+
+#[test]
 fn a_kept_connection_carries_nothing_after_its_trial() {
     let gateway = open();
     let mut trial = Trial::start(&gateway);
     let request = trial.echo_head("Content-Length: 2") + "{}";
     let mut stream = trial.kept();
     trial.revoke();
+    // The gateway has ended its side: not even a refusal comes, and the relay opens no other way.
     stream.write_all(request.as_bytes()).unwrap();
-    assert!(!read_to_end(stream).contains("HTTP/1.1 200"));
+    assert_eq!(read_to_end(stream), "");
     assert_eq!(trial.heard(), 1);
 }
 

@@ -144,3 +144,50 @@ fn a_token_is_looked_at_for_each_request_of_a_connection() {
     assert!(read_to_end(stream).starts_with("HTTP/1.1 401 "));
     assert_eq!((one.heard().len(), other.heard().len()), (1, 2));
 }
+
+#[test]
+fn a_connection_that_waits_too_long_for_its_next_request_is_ended() {
+    // Below what a head may take: nothing else ends it as soon.
+    let gateway = gateway_with(Room { kept: Duration::from_millis(50), ..Room::whole() });
+    let bench = Bench::ready(&gateway, Setting::default());
+    assert_eq!(read_to_end(kept(&bench)), "");
+}
+
+#[test]
+fn connections_that_wait_leave_half_of_the_room_to_those_that_have_a_request() {
+    let gateway = gateway_with(Room { connections: 4, ..Room::whole() });
+    let bench = Bench::ready(&gateway, Setting::default());
+    let ask = |mut stream: TcpStream| {
+        stream.write_all(put(&bench, "").as_bytes()).unwrap();
+        let answer = read_to_end(stream);
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("\r\nconnection: close\r\n"), "{answer}");
+    };
+    let (one, two) = (kept(&bench), kept(&bench));
+    for _ in 0..3 {
+        ask(bench.connect());
+    }
+    // One that was kept gives way too. What is turned away says that the two before it were let in.
+    let held = [bench.connect(), bench.connect()];
+    assert_eq!(read_to_end(bench.connect()), "");
+    ask(one);
+    drop((two, held));
+}
+
+#[test]
+fn nothing_follows_an_answer_that_may_have_a_body_or_not() {
+    let gateway = gateway();
+    let reply = |status: u16| json!({"status": status, "body": "x"}).to_string();
+    for (status, is_kept) in [(200, true), (201, true), (404, true), (204, false), (205, false), (304, false)] {
+        let setting = Setting { script: format!("{}\n{}", reply(status), reply(200)), ..Setting::default() };
+        let bench = Bench::ready(&gateway, setting);
+        let mut stream = kept(&bench);
+        stream.write_all(chat(&bench, "gpt-5").as_bytes()).unwrap();
+        let answer = read_answer(&stream);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+        assert_eq!(!answer.contains("\r\nconnection: close\r\n"), is_kept, "{answer}");
+        // A second one is not answered, whatever the reader of the first takes for its end.
+        let _ = stream
+            .write_all(chat(&bench, "gpt-5").replace("HTTP/1.1\r\n", "HTTP/1.1\r\nConnection: close\r\n").as_bytes());
+        assert_eq!(read_to_end(stream).is_empty(), !is_kept, "{status}");
+    }
+}

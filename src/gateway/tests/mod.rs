@@ -127,8 +127,12 @@ pub(super) struct Bench {
 }
 
 pub(super) fn gateway() -> Gateway {
+    gateway_with(Room::whole())
+}
+
+pub(super) fn gateway_with(room: Room) -> Gateway {
     let bind = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    Gateway::open(bind, PeerRule::Loopback, Interrupt::never()).unwrap()
+    Gateway::open_with(bind, PeerRule::Loopback, room, Interrupt::never()).unwrap()
 }
 
 pub(super) fn rules(setting: &Setting) -> crate::policy::Policy {
