@@ -281,9 +281,11 @@ fn handle(client: &TcpStream, settings: &Settings, slot: &Slot) {
             refuse(client, 502, "crashlab_gateway_unreachable", "the gateway on the host cannot be reached");
             return linger(client);
         };
-        let is_kept = head.is_kept() && !slot.is_scarce(settings.connections);
+        // What came along behind the request is not taken for a next one: the answer says that it is the last.
+        let is_alone = !is_followed(&head, incoming.buffered());
+        let is_kept = is_alone && head.is_kept() && !slot.is_scarce(settings.connections);
         let came = exchange(client, &open, &mut incoming, &head, is_kept, settings);
-        // What came along behind the request is not taken for a next one.
+        // Nor is what came since.
         if came != Came::Kept || incoming.buffered() > 0 {
             drop(open);
             if came != Came::Reset {
@@ -298,6 +300,15 @@ fn handle(client: &TcpStream, settings: &Settings, slot: &Slot) {
             return;
         }
         incoming.source().timed.within(settings.head);
+    }
+}
+
+/// Whether more has come than the request, as far as its head tells where that ends.
+fn is_followed(head: &Head, buffered: usize) -> bool {
+    match head.body {
+        Body::None => buffered > 0,
+        Body::Length(length) => buffered as u64 > length,
+        Body::Chunked => false,
     }
 }
 

@@ -176,3 +176,137 @@ fn memory_does_not_grow_with_what_streams() {
     assert!(one < idle + (12 << 10), "{idle} KiB with nothing, {one} KiB with {whole} MiB");
     assert!(many < many_idle + (12 << 10), "{many_idle} KiB with nothing, {many} KiB with 64 × {} MiB", whole / 64);
 }
+
+/// Speaks HTTP by itself: what stands on one connection, and how it ends, is seen to the byte.
+const KEPT: &str = r#"
+import json, os, re, socket
+from urllib.parse import urlsplit
+
+place = urlsplit(os.environ["URL"])
+
+def request(prompt, lines=""):
+    body = json.dumps({"model": "m", "stream": "stream" in prompt, "messages": [{"role": "user", "content": prompt}]})
+    return (f"POST /v1/chat/completions HTTP/1.1\r\nHost: {place.netloc}\r\nAuthorization: Bearer {os.environ['KEY']}\r\n"
+            f"{lines}Content-Length: {len(body)}\r\n\r\n{body}").encode()
+
+class Connection:
+    def __init__(self):
+        self.socket = socket.create_connection((place.hostname, place.port), 300)
+        self.file = self.socket.makefile("rb")
+
+    def ask(self, data):
+        self.socket.sendall(data)
+        status, head = self.file.readline().decode(), {}
+        while line := self.file.readline().decode().strip():
+            name, value = line.split(": ", 1)
+            head[name] = value
+        body, whole = self.body(head)
+        said = re.findall(r'"(?:content|code)": ?"([^"]*)"', body.decode())
+        return [int(status.split()[1]), said, head.get("connection", "kept"), "whole" if whole else "cut"]
+
+    def body(self, head):
+        if length := head.get("content-length"):
+            body = self.file.read(int(length))
+            return body, len(body) == int(length)
+        body = b""
+        while (size := int(self.file.readline() or b"-1", 16)) > 0:
+            body += self.file.read(size)
+            if self.file.read(2) != b"\r\n":
+                return body, False
+        return body, size == 0 and self.file.readline() == b"\r\n"
+
+    def rest(self):
+        """What one more request on it brings."""
+        try:
+            self.socket.sendall(request("lost"))
+            return self.file.read().decode()
+        except OSError:
+            return ""
+
+told = []
+first = Connection()
+told += [first.ask(request(prompt)) for prompt in ["one", "a stream", "two", "cut"]] + [first.rest()]
+second = Connection()
+told += [second.ask(request(prompt)) for prompt in ["three", "a cut stream"]] + [second.rest()]
+third = Connection()
+told += [third.ask(request("four") + request("hidden")), third.rest()]
+fourth = Connection()
+told += [fourth.ask(request("five") + b"\r\n"), fourth.rest()]
+fifth = Connection()
+told += [fifth.ask(request(prompt)) for prompt in ["six", "beyond", "beyond"]]
+told += [fifth.ask(request("beyond", "Connection: close\r\n")), fifth.rest()]
+print(json.dumps({"ok": True, "told": told}))
+"#;
+
+/// Answers with what it was asked, in the way that it was asked for; and where the answer is whole, with one too many.
+fn echo(prompt: &str, mut stream: &TcpStream) -> std::io::Result<()> {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: ";
+    let sized = |content: &str, owed: usize| {
+        let body = json!({"model": "m", "choices": [{"message": {"content": content}}]}).to_string();
+        format!("{head}application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len() + owed)
+    };
+    let more = sized("unasked", 0);
+    let answer = match prompt {
+        "cut" => sized(prompt, 100),
+        "a stream" | "a cut stream" => {
+            let event = event(prompt);
+            let begun = format!(
+                "{head}text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n{event}\r\n",
+                event.len()
+            );
+            let end = format!("{:x}\r\n{LAST}\r\n0\r\n\r\n{more}", LAST.len());
+            if prompt == "a cut stream" { begun } else { begun + &end }
+        }
+        _ => sized(prompt, 0) + &more,
+    };
+    stream.write_all(answer.as_bytes())
+}
+
+/// One connection of the target's serves many requests, and each answer is its own request's: an end that is missing stays
+/// missing, nothing of one answer stands in another, and what no answer is given to is never carried out.
+#[test]
+fn a_kept_connection_gives_each_request_its_own_answer_or_a_visible_end() {
+    let heard: Arc<Mutex<Vec<String>>> = Arc::default();
+    let (hears, held) = (Arc::clone(&heard), Mutex::new(Vec::new()));
+    let origin = provider(move |prompt, stream| {
+        hears.lock().unwrap().push(prompt.to_owned());
+        echo(prompt, &stream)?;
+        // It stays open where the answer was whole: another request could come, and find what is left of this one.
+        if !prompt.contains("cut") {
+            held.lock().unwrap().push(stream);
+        }
+        Ok(())
+    });
+    let limits = json!({"gateways": {"openai": {"limits": {"requests": 9}}}});
+    let package = package(KEPT, &origin).policy(limits);
+    let ran = package.run();
+    let log = std::fs::read_to_string(package.run_folder().join("trials/one/1/stderr")).unwrap();
+    assert_eq!(ran.exit, 0, "{log}\n{}\n{}", ran.stderr, ran.json);
+    let stdout = std::fs::read(package.run_folder().join("trials/one/1/stdout")).unwrap();
+    let told: Value = serde_json::from_slice(&stdout).unwrap();
+    let refused = |connection: &str| json!([403, ["crashlab_request_limit"], connection, "whole"]);
+    let expected = json!([
+        [200, ["one"], "kept", "whole"],
+        [200, ["a stream"], "kept", "whole"],
+        [200, ["two"], "kept", "whole"],
+        [200, ["cut"], "kept", "cut"],
+        "",
+        [200, ["three"], "kept", "whole"],
+        [200, ["a cut stream"], "kept", "cut"],
+        "",
+        [200, ["four"], "close", "whole"],
+        "",
+        [200, ["five"], "close", "whole"],
+        "",
+        [200, ["six"], "kept", "whole"],
+        refused("kept"),
+        refused("kept"),
+        refused("close"),
+        "",
+    ]);
+    assert_eq!(told["told"], expected);
+    let asked = ["one", "a stream", "two", "cut", "three", "a cut stream", "four", "five", "six"];
+    assert_eq!(*heard.lock().unwrap(), asked);
+    assert_eq!(ran.trial("one/1")["usage"]["refused"], 3, "{}", ran.json);
+    assert_eq!(objects_of(ran.run()), [""; 0]);
+}

@@ -500,6 +500,8 @@ fn nothing_is_read_behind_a_request_that_has_no_clear_end() {
         stream.write_all(format!("{request}{good}").as_bytes()).unwrap();
         let answer = read_to_end(stream);
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{what}: {answer}");
+        // The target can tell that what followed was not taken.
+        assert!(answer.contains("\r\nconnection: close\r\n"), "{what}: {answer}");
         assert_eq!(answer.matches("\r\n\r\n").count(), 1, "{what}: {answer}");
         assert_eq!(trial.heard(), heard + 1 + usize::from(status == 200), "{what}");
     }
