@@ -4,7 +4,7 @@
 
 use crate::chain::interrupt;
 use crate::streams::provider;
-use crate::support::{Package, Wrapper, eventually, objects_of};
+use crate::support::{BUSYBOX, Package, Wrapper, eventually, objects_of};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
@@ -243,4 +243,75 @@ fn no_key_and_no_token_is_left_of_a_run_that_is_interrupted_or_killed() {
         let printed: Vec<&Output> = printed.iter().collect();
         assert!(nothing_is_left(&package, &engine, &printed, &secrets) >= 2, "{signal}");
     }
+}
+
+/// All that is told of a built image while the run holds it: by the engine, in its export, by the builder, and by buildx, which
+/// is asked for what it knows of the build, and keeps notes of its own.
+const IMAGE: &str = r#"
+if args[:2] == ["buildx", "build"]:
+    import shutil
+    code = subprocess.call([REAL, *args[:2], "--metadata-file", FOLDER + "/image-metadata", *args[2:]])
+    tag, builder = args[args.index("--tag") + 1], args[args.index("--builder") + 1]
+    shutil.copytree(os.environ["BUILDX_CONFIG"], FOLDER + "/image-buildx")
+    asked = {
+        "inspect": ["image", "inspect", tag],
+        "history": ["history", "--no-trunc", "--format", "{{json .}}", tag],
+        "save": ["save", tag],
+        "builder": ["inspect", "buildx_buildkit_" + builder + "0"],
+        "steps": ["logs", "buildx_buildkit_" + builder + "0"],
+    }
+    for name, words in asked.items():
+        with open(FOLDER + "/image-" + name, "wb") as file:
+            subprocess.run([REAL, *words], stdout=file, stderr=file, check=True)
+    return code
+"#;
+
+/// Asks for the key by its name, and keeps what it gets in the image: a step's arguments stand in the history too.
+const DOCKERFILE: &str = r#"
+FROM base
+ARG A_KEY
+ARG DECLARED
+RUN ["/bin/busybox", "sh", "-c", "echo key: $A_KEY declared: $DECLARED >/args; /bin/busybox env >/env"]
+"#;
+
+/// D1's other half: a build's arguments stay readable in the history of the image and in its layers, and they would in an
+/// attestation, which it does not have.
+#[test]
+fn no_key_and_no_token_is_in_an_image_that_was_built_nor_in_what_is_told_of_it() {
+    let engine = Wrapper::new(&format!("{IMAGE}{INSPECT}"));
+    let target = json!(["/bin/busybox", "sh", "-c", "echo $KEY >&2; echo '{\"ok\": true}'"]);
+    // Nobody calls the provider.
+    let package = crate::streams::package("", "http://127.0.0.1:9")
+        .file("pkg/target/Dockerfile", DOCKERFILE)
+        .env("A_KEY", KEY)
+        .env("PATH", &engine.path())
+        .policy(json!({"target": {
+            "image": {"reference": null, "pull": null, "build": {
+                "contexts": {"base": BUSYBOX}, "args": {"DECLARED": "an argument that was declared"},
+            }},
+            "command": target,
+        }}));
+    let output = package.command().output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let inspected = std::fs::read_to_string(engine.file("inspected")).unwrap();
+    let containers = inspected.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let environments = containers.flat_map(|container| container["Config"]["Env"].as_array().unwrap().clone());
+    let variables: Vec<String> = environments.map(|variable| variable.as_str().unwrap().to_owned()).collect();
+    let token = variables.iter().find_map(|variable| variable.strip_prefix("KEY=")).unwrap();
+    let secrets = [KEY.to_owned(), token.to_owned()];
+    let mut told = Vec::new();
+    files(&engine.file(""), &mut told);
+    told.retain(|path| path.to_str().unwrap().contains("/image-"));
+    assert!(told.len() >= 7, "{told:?}");
+    let places = told.iter().map(|path| (path, found(&std::fs::read(path).unwrap(), &secrets)));
+    let holding: Vec<_> = places.filter(|(_, forms)| !forms.is_empty()).collect();
+    assert!(holding.is_empty(), "{holding:#?}");
+    let stands = |name: &str, text: &str| {
+        let bytes = std::fs::read(engine.file(name)).unwrap();
+        bytes.windows(text.len()).any(|window| window == text.as_bytes())
+    };
+    assert!(!stands("image-save", "in-toto") && !stands("image-metadata", "provenance"));
+    // The search is not in vain: what was declared to be an argument is there.
+    assert!(["image-history", "image-save"].iter().all(|name| stands(name, "an argument that was declared")));
+    assert!(nothing_is_left(&package, &engine, &[&output], &secrets) >= 2);
 }
