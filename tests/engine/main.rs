@@ -16,6 +16,7 @@ mod daemon;
 mod docker_faults;
 mod doctor;
 mod drills;
+mod environments;
 mod evaluation;
 mod faults;
 mod first_steps;
