@@ -146,7 +146,8 @@ impl Redactor {
         if !bytes.contains(&b'\\') && !self.search.as_ref().is_some_and(is_found) {
             return Ok(bytes);
         }
-        let mut value = serde_json::from_slice(&bytes)?;
+        // Not read back: a target's deepest document would be too deep as part of a line, and serde_json has keys of its own.
+        let mut value = serde_json::to_value(value)?;
         self.json(file, &mut value);
         serde_json::to_vec(&value)
     }
@@ -435,6 +436,11 @@ mod tests {
             json!({"a": escaped, "b": serde_json::to_string(&escaped).unwrap()}),
             json!({"a": "sk-a/b+c\"d", "b": "\\e f&1234567890"}),
             json!({"a": "a\\b", "b": "9988776655"}),
+            json!({"a": {"$serde_json::private::RawValue": "{\"x\": 1}"}, "b": "\n"}),
+            json!({"a": {"$serde_json::private::RawValue": "x"}, "b": "\n"}),
+            json!({"a": {"$serde_json::private::Number": "x"}, "b": "\n"}),
+            (0..127).fold(json!("\n"), |value, _| json!({"a": value})),
+            (0..200).fold(json!(KEY), |value, _| json!([value])),
         ];
         for mut value in table {
             let line = redactor().line("f", &value).unwrap();
