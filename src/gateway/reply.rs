@@ -4,6 +4,7 @@
 //!
 //! Invariant: a connection goes on only after an answer that came to its end and did not say `connection: close`.
 
+use crate::relay::framing::HEAD_BYTES;
 use std::io::{self, Write};
 
 /// A connection that an answer goes to.
@@ -98,6 +99,8 @@ impl Reply {
                 Body::Chunked
             }
         };
+        // The relay follows no longer one to its end: a next request would wait behind it until the gateway gives up.
+        self.is_kept &= self.buffer.len() + 2 <= HEAD_BYTES;
         let end: &[u8] = if self.is_kept { b"\r\n" } else { b"connection: close\r\n\r\n" };
         self.buffer.extend_from_slice(end);
         self.send()
@@ -290,6 +293,20 @@ mod tests {
         assert!(reply.piece(b"12345").is_err());
         reply.piece(b"123").unwrap();
         assert!(reply.end().is_err(), "one byte is owed");
+    }
+
+    #[test]
+    fn nothing_follows_an_answer_whose_head_is_too_long_for_the_relay() {
+        let bare = "HTTP/1.1 200 OK\r\na: \r\ncontent-length: 0\r\n\r\n".len();
+        for (length, is_kept) in [(HEAD_BYTES - bare, true), (HEAD_BYTES - bare + 1, false)] {
+            let wire = Wire::default();
+            let mut reply = Reply::new(wire.clone());
+            reply.keep();
+            reply.head(200, &[("a".into(), "x".repeat(length))], Some(0)).unwrap();
+            reply.end().unwrap();
+            assert_eq!(reply.is_kept(), is_kept, "{length}");
+            assert_eq!(!wire.writes()[0].ends_with("\r\nconnection: close\r\n\r\n"), is_kept, "{length}");
+        }
     }
 
     #[test]
