@@ -1,6 +1,10 @@
 //! One strict reading of JSON, for everything that somebody else wrote: a policy, a case, a request's body, a message of
 //! the evaluation process. Equal keys are refused after unescaping (serde_json keeps the last, others take the first), so
-//! what was judged is what goes on. Numbers keep the text that they were written with.
+//! what was judged is what goes on. Numbers keep the text that they were written with. And a lenient one, for what need not
+//! be well written: a target's answer, a provider's.
+//!
+//! Invariant: nothing is nested deeper than serde_json's bound. Its own reading of a `Value` is not: an object with the key
+//! of its `RawValue` has it read the text in there, with a bound of its own, as often as one text lies in another.
 
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
@@ -14,15 +18,30 @@ const NUMBER_TOKEN: &str = "$serde_json::private::Number";
 /// # Errors
 /// What is wrong, with line and column, in serde_json's words.
 pub fn parse(bytes: &[u8]) -> Result<Value, serde_json::Error> {
+    read(bytes, Reading { is_strict: true })
+}
+
+/// Reads exactly one JSON value; of equal keys in an object the last one counts.
+///
+/// # Errors
+/// As for [`parse`].
+pub fn parse_lenient(bytes: &[u8]) -> Result<Value, serde_json::Error> {
+    read(bytes, Reading { is_strict: false })
+}
+
+fn read(bytes: &[u8], reading: Reading) -> Result<Value, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let value = Strict.deserialize(&mut deserializer)?;
+    let value = reading.deserialize(&mut deserializer)?;
     deserializer.end()?;
     Ok(value)
 }
 
-struct Strict;
+#[derive(Clone, Copy)]
+struct Reading {
+    is_strict: bool,
+}
 
-impl<'de> DeserializeSeed<'de> for Strict {
+impl<'de> DeserializeSeed<'de> for Reading {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -30,7 +49,7 @@ impl<'de> DeserializeSeed<'de> for Strict {
     }
 }
 
-impl<'de> Visitor<'de> for Strict {
+impl<'de> Visitor<'de> for Reading {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -67,7 +86,7 @@ impl<'de> Visitor<'de> for Strict {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
-        while let Some(item) = items.next_element_seed(Strict)? {
+        while let Some(item) = items.next_element_seed(self)? {
             list.push(item);
         }
         Ok(Value::Array(list))
@@ -85,8 +104,8 @@ impl<'de> Visitor<'de> for Strict {
                 }
                 return Ok(Value::Number(number));
             }
-            let value = entries.next_value_seed(Strict)?;
-            if object.contains_key(&key) {
+            let value = entries.next_value_seed(self)?;
+            if self.is_strict && object.contains_key(&key) {
                 return Err(de::Error::custom(format_args!("duplicate key {key:?}")));
             }
             object.insert(key, value);
@@ -98,6 +117,7 @@ impl<'de> Visitor<'de> for Strict {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn numbers_keep_their_text_and_order_stays() {
@@ -123,6 +143,22 @@ mod tests {
         ];
         for text in table {
             assert!(parse(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn of_equal_keys_a_lenient_reading_takes_the_last() {
+        let read = |text: &str| parse_lenient(text.as_bytes()).map(|value| value.to_string());
+        assert_eq!(read(r#"{"a":1,"b":1.50,"a":2}"#).unwrap(), r#"{"a":2,"b":1.50}"#);
+        assert!(read("1 2").is_err() && read(&("[".repeat(200) + &"]".repeat(200))).is_err());
+    }
+
+    #[test]
+    fn no_text_is_read_as_the_json_that_it_may_hold() {
+        let deep = "[".repeat(120) + &"]".repeat(120);
+        let text = json!({"$serde_json::private::RawValue": deep}).to_string();
+        for read in [parse, parse_lenient] {
+            assert_eq!(read(text.as_bytes()).unwrap().to_string(), text);
         }
     }
 

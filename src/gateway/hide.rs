@@ -59,7 +59,7 @@ impl Veil {
 
 /// Shows an event, without usage.
 fn show(event: &[u8], data: &[u8], is_open: bool, shown: &mut Vec<u8>) {
-    let parsed = if is_open { None } else { serde_json::from_slice::<Value>(data).ok() };
+    let parsed = if is_open { None } else { crate::json::parse_lenient(data).ok() };
     let Some(Value::Object(mut chunk)) = parsed.filter(|chunk| chunk.get("usage").is_some()) else {
         shown.extend_from_slice(event);
         return;
@@ -78,6 +78,12 @@ fn show(event: &[u8], data: &[u8], is_open: bool, shown: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_event_is_read_for_what_it_is() {
+        let event = "data: {\"x\":{\"$serde_json::private::RawValue\":\"[[1]]\"},\"usage\":null}\n\n";
+        assert_eq!(through(&[event.as_bytes()]), event.replace(",\"usage\":null", ""));
+    }
 
     fn through(pieces: &[&[u8]]) -> String {
         let mut veil = Veil::default();

@@ -261,7 +261,7 @@ impl Scanner {
         if self.capture.as_ref().is_some_and(|capture| capture.depth == depth)
             && let Some(capture) = self.capture.take()
             && !capture.is_too_large
-            && let Ok(value) = serde_json::from_slice(&capture.bytes)
+            && let Ok(value) = crate::json::parse_lenient(&capture.bytes)
         {
             insert(&mut self.seen, capture.path, value);
         }

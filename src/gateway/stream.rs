@@ -312,7 +312,7 @@ fn narrow(whole: &[u8], rule: &GatewayRule) -> Option<Value> {
         let id = id.strip_prefix("models/").unwrap_or(id);
         globs.iter().any(|glob| glob.is_match(id))
     };
-    let mut value: Value = serde_json::from_slice(whole).ok()?;
+    let mut value: Value = crate::json::parse_lenient(whole).ok()?;
     // A page after the last one may have no list.
     if let Some(entries) = value.as_object_mut()?.get_mut(list) {
         entries.as_array_mut()?.retain(allowed);

@@ -255,7 +255,7 @@ impl StoredRun {
         let bytes = self.trial_file(trial, name)?.unwrap_or_default();
         let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         let text = |line: &[u8]| Value::String(String::from_utf8_lossy(line).into_owned());
-        Ok(lines.map(|line| serde_json::from_slice(line).unwrap_or_else(|_| text(line))).collect())
+        Ok(lines.map(|line| crate::json::parse_lenient(line).unwrap_or_else(|_| text(line))).collect())
     }
 
     /// A JSON file of a trial; none where there is none or it is broken.
@@ -264,7 +264,7 @@ impl StoredRun {
     /// As [`StoredRun::trial_file`].
     pub fn trial_json(&self, trial: &TrialRecord, name: &str) -> Result<Option<Value>> {
         let bytes = self.trial_file(trial, name)?;
-        Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+        Ok(bytes.and_then(|bytes| crate::json::parse_lenient(&bytes).ok()))
     }
 }
 

@@ -383,7 +383,7 @@ fn input(input: &Value) -> Result<Vec<u8>> {
 
 /// The value where all of it is one JSON document, else the text: lossy, one trailing line end taken off.
 fn answer(stdout: Vec<u8>) -> Value {
-    serde_json::from_slice(&stdout).unwrap_or_else(|_| {
+    crate::json::parse_lenient(&stdout).unwrap_or_else(|_| {
         let mut text =
             String::from_utf8(stdout).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
         if text.ends_with('\n') {
@@ -400,7 +400,8 @@ mod tests {
 
     #[test]
     fn an_answer_is_one_json_document_or_text() {
-        let table: [(&[u8], Value); 7] = [
+        let reserved = br#"{"$serde_json::private::RawValue":"[[1]]"}"#;
+        let table: [(&[u8], Value); 9] = [
             (b"{\"a\": 1}\n", json!({"a": 1})),
             (b"  42  ", json!(42)),
             (b"done", json!("done")),
@@ -408,6 +409,8 @@ mod tests {
             (b"done\n\n", json!("done\n")),
             (b"{\"a\": 1} {\"b\": 2}", json!("{\"a\": 1} {\"b\": 2}")),
             (b"\xff", json!("\u{fffd}")),
+            (b"{\"a\": 1, \"a\": 2}", json!({"a": 2})),
+            (reserved, json!({"$serde_json::private::RawValue": "[[1]]"})),
         ];
         for (stdout, value) in table {
             assert_eq!(answer(stdout.to_vec()), value);

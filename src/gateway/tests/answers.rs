@@ -489,6 +489,7 @@ fn usage_that_the_target_did_not_ask_for_is_read_and_not_shown() {
 
 #[test]
 fn the_list_of_models_has_those_that_are_allowed() {
+    let reserved = json!({"$serde_json::private::RawValue": "[[1]]"});
     for (dialect, path, list, wanted) in [
         (
             "openai",
@@ -510,6 +511,7 @@ fn the_list_of_models_has_those_that_are_allowed() {
         ),
         ("gemini", "/v1beta/models", json!({}), json!({})),
         ("openai", "/v1/models", json!({"error": "x"}), json!({"error": "x"})),
+        ("openai", "/v1/models", reserved.clone(), reserved),
     ] {
         let mut rule = rule(dialect, path, json!({}));
         rule.models = vec!["gpt-5*".to_owned()];
