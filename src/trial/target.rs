@@ -160,6 +160,7 @@ impl Running {
     fn until_end(&self, docker: &Docker, watch: &Watch) -> Result<Ended> {
         let mut deadline = self.begun + watch.wall_time;
         let mut open = 2;
+        let mut is_dead = false;
         loop {
             if open == 0 {
                 return Ok(Ended::ByItself);
@@ -169,25 +170,31 @@ impl Running {
                 Ok(Event::Ended) => open -= 1,
                 Err(RecvTimeoutError::Disconnected) => return Ok(Ended::ByItself),
                 Err(RecvTimeoutError::Timeout) if watch.stop.is_raised() => return Ok(Ended::Interrupted),
-                Err(RecvTimeoutError::Timeout) if Instant::now() >= deadline => match self.time_left(docker, watch)? {
-                    left if left.is_zero() => return Ok(Ended::WallTime),
-                    left => deadline = Instant::now() + left,
+                Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
+                Err(RecvTimeoutError::Timeout) if is_dead => {
+                    bail!("the docker client still held the target's streams {DEATH:?} after the target had ended")
+                }
+                Err(RecvTimeoutError::Timeout) => match self.time_left(docker, watch)? {
+                    Some(left) if left.is_zero() => return Ok(Ended::WallTime),
+                    Some(left) => deadline = Instant::now() + left,
+                    // It kept its time: that its client did not end is not its doing.
+                    None => (is_dead, deadline) = (true, Instant::now() + DEATH),
                 },
-                Err(RecvTimeoutError::Timeout) => {}
             }
         }
     }
 
-    /// The start of a container takes its time, which is not the target's: the engine says when it was.
-    fn time_left(&self, docker: &Docker, watch: &Watch) -> Result<Duration> {
+    /// The start of a container takes its time, which is not the target's: the engine says when it was. None where the target
+    /// has ended.
+    fn time_left(&self, docker: &Docker, watch: &Watch) -> Result<Option<Duration>> {
         let state = docker.inspect_containers(&[&self.id])?.pop().context("the target's container is gone")?;
         match humantime::parse_rfc3339(&state.state.started_at) {
             Ok(started) if !state.state.started_at.starts_with("0001-") => {
                 let lived = SystemTime::now().duration_since(started).unwrap_or_default();
-                Ok(watch.wall_time.saturating_sub(lived))
+                Ok(state.state.running.then(|| watch.wall_time.saturating_sub(lived)))
             }
             _ if self.begun.elapsed() > START => bail!("the engine did not start the target within {START:?}"),
-            _ => Ok(GLANCE),
+            _ => Ok(Some(GLANCE)),
         }
     }
 }

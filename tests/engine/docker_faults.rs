@@ -63,7 +63,7 @@ fn allowed(fault: usize, step: &str) -> &'static [Option<i32>] {
         (_, "buildx version") => &[Some(0)],
         // What may take long by itself ends with the person's patience.
         ("hangs", "buildx inspect" | "buildx build" | "save") => &[Some(130)],
-        (_, "version" | "info" | "context inspect") => unmeasured,
+        ("hangs", "start") | (_, "version" | "info" | "context inspect") => unmeasured,
         (_, "rm" | "network rm" | "volume rm" | "image rm" | "buildx rm") => cleanup,
         // What these print is not read.
         (
@@ -131,7 +131,8 @@ fn strike(k: usize, fault: usize) -> Cell {
     let quiet =
         "def quiet(): return subprocess.call([REAL, *args], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)";
     let wrapper = Wrapper::new(&format!("{quiet}\nif k == {k}: {rule}"));
-    let package = small();
+    // A start that hangs is noticed once the target's time is over.
+    let package = small().policy(json!({"sandbox": {"wall_time": "60s"}}));
     let output = run_struck(&package, &wrapper);
     let exit = output.status.code();
     let step = wrapper.calls().get(k - 1).map_or_else(|| "no such call".to_owned(), step_of);

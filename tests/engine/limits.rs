@@ -213,11 +213,32 @@ fn a_lack_of_memory_that_the_engines_state_missed_is_not_taken_for_a_signal_nor_
     assert_eq!(stop("kill"), json!({"reason": "signal", "code": 9}), "{}", ran.stderr);
 }
 
+/// A client that holds a target's streams, although the target has ended.
+const HOLDS: &str = r#"
+if args[:2] == ["start", "--attach"]:
+    name = subprocess.check_output([REAL, "inspect", "--format", "{{.Name}}", args[-1]], text=True)
+    code = real()
+    if "-target-" in name:
+        time.sleep(600)
+    return code
+"#;
+
+#[test]
+fn a_target_that_kept_its_time_is_not_blamed_for_a_client_that_does_not_end() {
+    let engine = Wrapper::new(HOLDS);
+    let package = Package::new("print('{\"ok\": true}')").policy(json!({"sandbox": {"wall_time": "5s"}}));
+    let ran = package.env("PATH", &engine.path()).run();
+    let trial = ran.trial("one/1");
+    assert_eq!((&trial["outcome"], &trial["reason"]), (&json!("uncertain"), &json!("engine_error")), "{trial}");
+    assert!(trial["diagnostics"].to_string().contains("after the target had ended"), "{trial}");
+}
+
 /// What the engine keeps of a target on the host's disk, just before it is removed.
 const DISK: &str = r#"
 if args[0] == "rm":
     form = "{{.SizeRw}} {{len .LogPath}} {{range .Mounts}}{{.Type}} {{end}}{{.Name}}"
-    done = subprocess.run([REAL, "inspect", "--size", "--type", "container", "--format", form, args[-1]], capture_output=True, text=True)
+    ids = [arg for arg in args[1:] if not arg.startswith("-")]
+    done = subprocess.run([REAL, "inspect", "--size", "--type", "container", "--format", form, *ids], capture_output=True, text=True)
     open(FOLDER + "/disk", "a").write(done.stdout)
 "#;
 
