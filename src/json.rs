@@ -29,6 +29,17 @@ pub fn parse_lenient(bytes: &[u8]) -> Result<Value, serde_json::Error> {
     read(bytes, Reading { is_strict: false })
 }
 
+/// Whether an evaluation can be relied on to read it: nested no deeper than this, and each number within a double's range.
+/// Python's reader stops at an integer of some thousand digits, and takes `1e999` for a value that JSON has no form for.
+pub fn is_readable(value: &Value, levels: usize) -> bool {
+    match value {
+        Value::Number(number) => number.as_f64().is_some_and(f64::is_finite),
+        Value::Array(items) => levels > 0 && items.iter().all(|item| is_readable(item, levels - 1)),
+        Value::Object(entries) => levels > 0 && entries.values().all(|item| is_readable(item, levels - 1)),
+        Value::Null | Value::Bool(_) | Value::String(_) => true,
+    }
+}
+
 fn read(bytes: &[u8], reading: Reading) -> Result<Value, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let value = reading.deserialize(&mut deserializer)?;

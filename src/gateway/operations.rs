@@ -8,6 +8,7 @@ use super::exchange::Life;
 use super::struck;
 use crate::drills::Drills;
 use crate::exit::Refusal;
+use crate::json::is_readable;
 use crate::policy::{FaultKind, FaultPlace, OperationRule};
 use jsonschema::Validator;
 use serde_json::{Map, Value, json};
@@ -16,6 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+/// How deep arguments may be nested: a world that keeps them, or a result that gives them back, stays readable around them.
+const ARGUMENT_LEVELS: usize = 64;
 /// Refused calls that are recorded one by one; more of them are only counted, since they cost the target nothing.
 const RECORDED_REFUSALS: u64 = 200;
 
@@ -224,6 +227,10 @@ impl Operations {
             let message = format!("no operation {:?} is declared; there are: {}", bounded(name), names.join(", "));
             Response::error(404, "crashlab_not_declared", message)
         })?;
+        if !arguments.is_none_or(|arguments| is_readable(arguments, ARGUMENT_LEVELS)) {
+            let message = "the arguments are nested too deep, or hold a number beyond the range of a double";
+            return Err(Response::error(400, "crashlab_invalid_arguments", message));
+        }
         let Some(arguments) = arguments.and_then(Value::as_object) else {
             return Err(Response::error(400, "crashlab_invalid_arguments", "the arguments must be one JSON object"));
         };
@@ -275,6 +282,9 @@ impl Operations {
         response.put_into(&mut line);
         line["duration_ms"] = json!(0);
         line["world_diff"] = json!([]);
+        // The verifier's process must be able to read them, and the agent must not be the one who decides.
+        let is_shown = is_readable(&arguments, ARGUMENT_LEVELS);
+        let arguments = if is_shown { arguments } else { Value::String(arguments.to_string()) };
         ledger.record(line, bounded(name), &arguments, response);
     }
 

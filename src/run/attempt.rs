@@ -9,6 +9,7 @@ use crate::docker::args::{Attachment, ContainerSpec};
 use crate::drills::Injected;
 use crate::evaluation::protocol::OperationSeen;
 use crate::evaluation::{self, EvaluationError, Host, Launch, VerifyInput};
+use crate::json;
 use crate::results::record::{FaultRecord, TrialRecord, timestamp};
 use crate::results::store::{TrialFile, TrialFolder, TrialLog};
 use crate::totals::Totals;
@@ -24,6 +25,8 @@ use std::time::{Duration, SystemTime};
 
 /// How much of the target's log the verifier gets.
 const LOG_SHOWN: u64 = 256 << 10;
+/// How deep an answer may be nested: as deep as it can be read.
+const ANSWER_LEVELS: usize = 128;
 /// Characters of one diagnostic.
 const LONGEST_DIAGNOSTIC: usize = 2000;
 
@@ -381,9 +384,11 @@ fn input(input: &Value) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The value where all of it is one JSON document, else the text: lossy, one trailing line end taken off.
+/// The value where all of it is one JSON document that an evaluation can read, else the text: lossy, one trailing line end
+/// taken off. What the verifier's process cannot read would make the trial uncertain, whatever the agent did.
 fn answer(stdout: Vec<u8>) -> Value {
-    crate::json::parse_lenient(&stdout).unwrap_or_else(|_| {
+    let value = json::parse_lenient(&stdout).ok().filter(|value| json::is_readable(value, ANSWER_LEVELS));
+    value.unwrap_or_else(|| {
         let mut text =
             String::from_utf8(stdout).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
         if text.ends_with('\n') {
@@ -401,7 +406,8 @@ mod tests {
     #[test]
     fn an_answer_is_one_json_document_or_text() {
         let reserved = br#"{"$serde_json::private::RawValue":"[[1]]"}"#;
-        let table: [(&[u8], Value); 9] = [
+        let digits = "1".repeat(5000);
+        let table: [(&[u8], Value); 12] = [
             (b"{\"a\": 1}\n", json!({"a": 1})),
             (b"  42  ", json!(42)),
             (b"done", json!("done")),
@@ -410,6 +416,12 @@ mod tests {
             (b"{\"a\": 1} {\"b\": 2}", json!("{\"a\": 1} {\"b\": 2}")),
             (b"\xff", json!("\u{fffd}")),
             (b"{\"a\": 1, \"a\": 2}", json!({"a": 2})),
+            (digits.as_bytes(), json!(digits)),
+            (b"[1e999]", json!("[1e999]")),
+            (
+                b"[0.1e-999, 12345678901234567890123]",
+                serde_json::from_str("[0.1e-999, 12345678901234567890123]").unwrap(),
+            ),
             (reserved, json!({"$serde_json::private::RawValue": "[[1]]"})),
         ];
         for (stdout, value) in table {

@@ -15,6 +15,11 @@ fn each_answer_has_the_status_that_the_interface_fixes() {
         assert_eq!(bench.operate(name, body), (status, answer), "{name}");
     }
     let large = format!(r#"{{"a":"{}"}}"#, "x".repeat(1 << 20));
+    let nested = |levels| format!(r#"{{"a":{}{}}}"#, "[".repeat(levels), "]".repeat(levels));
+    let digits = |count| format!(r#"{{"a":[-{}]}}"#, "1".repeat(count));
+    for body in [nested(63), digits(300), r#"{"a":1e308}"#.to_owned()] {
+        assert_eq!(bench.operate("put", &body).0, 200, "{body}");
+    }
     let table = [
         ("get", r#"{"key":5}"#, 400, "crashlab_invalid_arguments"),
         ("get", "{}", 400, "crashlab_invalid_arguments"),
@@ -22,7 +27,11 @@ fn each_answer_has_the_status_that_the_interface_fixes() {
         ("put", "{", 400, "crashlab_invalid_arguments"),
         ("put", r#"{"a":1,"\u0061":2}"#, 400, "crashlab_invalid_arguments"),
         ("put", "", 400, "crashlab_invalid_arguments"),
+        ("put", &nested(64), 400, "crashlab_invalid_arguments"),
+        ("put", &digits(5000), 400, "crashlab_invalid_arguments"),
+        ("put", r#"{"a":{"b":1e999}}"#, 400, "crashlab_invalid_arguments"),
         ("hidden", "{}", 404, "crashlab_not_declared"),
+        ("hidden", &digits(5000), 404, "crashlab_not_declared"),
         ("get/x", "{}", 404, "crashlab_not_declared"),
         ("put", &large, 413, "crashlab_request_too_large"),
         ("fail", "{}", 500, "crashlab_evaluation_error"),
@@ -32,8 +41,14 @@ fn each_answer_has_the_status_that_the_interface_fixes() {
         assert_eq!((got, &answer["error"]["code"]), (status, &json!(code)), "{name} {}", &body[..body.len().min(40)]);
         assert!(!answer.to_string().contains("private detail"));
     }
-    assert_eq!(bench.heard(), ["put", "get", "refuse", "fail"], "the evaluation hears of nothing else");
+    assert_eq!(
+        bench.heard(),
+        ["put", "get", "refuse", "put", "put", "put", "fail"],
+        "the evaluation hears of nothing else"
+    );
     let traffic = bench.revoke();
+    let is_readable = |call| crate::json::is_readable(call, 70);
+    assert!(traffic.operations.iter().all(is_readable), "the verifier could not read them");
     assert_eq!(traffic.evaluation_error.as_deref(), Some("operation fail: KeyError: 'private detail'"));
 }
 
