@@ -117,8 +117,9 @@ class OperationCall(Dict[str, Any]):
 
     @property
     def arguments(self) -> Dict[str, Any]:
-        """As they were called."""
-        return typing.cast(Dict[str, Any], self["arguments"])
+        """As they were called; none where the agent sent no object, which `self["arguments"]` has and no operation got."""
+        sent = self["arguments"]
+        return sent if isinstance(sent, dict) else {}
 
     @property
     def result(self) -> Any:

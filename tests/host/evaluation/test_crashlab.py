@@ -191,6 +191,11 @@ class TryCase(unittest.TestCase):
         self.assertEqual(tried.trial.calls("refund"), [call])
         self.assertEqual(tried.trial.world_before["refunds"], [])
 
+    def test_arguments_that_are_no_object_hurt_no_verifier(self) -> None:
+        for sent in [None, [], "a", 1]:
+            call = crashlab.OperationCall({"name": "refund", "arguments": sent, "error": {"code": "a", "message": "b"}})
+            self.assertEqual((call.arguments.get("cents"), call["arguments"]), (None, sent))
+
     def test_a_refusal_rolls_the_world_back(self) -> None:
         def agent(given: Any, operations: crashlab.Operations) -> str:
             try:
