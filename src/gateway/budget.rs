@@ -123,8 +123,10 @@ impl Budget {
             return Err(Denied::new("requests", "crashlab_request_limit", message));
         }
         let limit = self.limits.tokens.map(as_amount);
-        let tokens = state.tokens.hold(limit, as_amount(input + output), is_bounded);
-        let tokens = tokens.ok_or_else(|| self.no_tokens(&state, input + output))?;
+        // A bound may be as large as a number can be.
+        let wanted = input.saturating_add(output);
+        let tokens = state.tokens.hold(limit, as_amount(wanted), is_bounded);
+        let tokens = tokens.ok_or_else(|| self.no_tokens(&state, wanted))?;
         let Some(held) = state.cost.hold(self.limits.cost_usd, cost, is_bounded) else {
             state.tokens.settle(tokens, 0.0);
             return Err(Denied::new(
@@ -200,7 +202,7 @@ mod tests {
 
     /// A dollar for a thousand tokens.
     fn price(input: u64, output: u64) -> Option<f64> {
-        Some(as_amount(input + output) / 1000.0)
+        Some((as_amount(input) + as_amount(output)) / 1000.0)
     }
 
     #[test]
@@ -235,6 +237,12 @@ mod tests {
         let budget = Budget::new(limits(100, Some(100), None), None);
         assert_eq!(budget.reserve(ask(Some(91)), price).unwrap_err().limit, "tokens");
         assert!(budget.reserve(ask(None), price).is_ok());
+    }
+
+    #[test]
+    fn no_bound_is_so_large_that_it_counts_for_little() {
+        let budget = Budget::new(limits(100, Some(100), None), None);
+        assert_eq!(budget.reserve(ask(Some(u64::MAX)), price).unwrap_err().limit, "tokens");
     }
 
     #[test]

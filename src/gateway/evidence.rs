@@ -263,9 +263,9 @@ impl Book {
 impl Sums {
     fn add(&mut self, usage: Option<Usage>, is_known: bool, cost: Option<f64>) {
         if let Some(usage) = usage {
-            self.usage.input += usage.input;
-            self.usage.cached_input += usage.cached_input;
-            self.usage.output += usage.output;
+            self.usage.input = self.usage.input.saturating_add(usage.input);
+            self.usage.cached_input = self.usage.cached_input.saturating_add(usage.cached_input);
+            self.usage.output = self.usage.output.saturating_add(usage.output);
         }
         self.cost += cost.unwrap_or(0.0);
         self.known_usage += u64::from(is_known);

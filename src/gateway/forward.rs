@@ -102,7 +102,7 @@ fn carry_out(
         Err(failure) => no_answer(door.plan.dialect(), failure, reply),
     };
     let is_nothing = passed.usage.is_none() && passed.unknown.is_none();
-    let tokens = passed.usage.map(|usage| usage.input + usage.output).or(is_nothing.then_some(0));
+    let tokens = passed.usage.map(|usage| usage.input.saturating_add(usage.output)).or(is_nothing.then_some(0));
     let cost = cost(door, admitted, &passed).or(is_nothing.then_some(0.0));
     if cost.is_none() && passed.unknown.is_none() {
         let model = passed.served.as_ref().or(admitted.asked.model.as_ref()).map_or("no model", String::as_str);

@@ -169,6 +169,21 @@ fn each_limit_on_a_request_stops_it_before_it_is_forwarded() {
 }
 
 #[test]
+fn counts_as_large_as_they_can_be_are_used_up_and_summed() {
+    let gateway = gateway();
+    let most = u64::MAX;
+    let answer = json!({"body": {"usage": {"prompt_tokens": most, "completion_tokens": most}}}).to_string();
+    for (limits, statuses) in [(json!({"tokens": 100_000}), [200, 403]), (json!({"requests": 9}), [200, 200])] {
+        let mut setting = Setting { script: format!("{answer}\n").repeat(2), ..Setting::default() };
+        setting.gateway["limits"] = limits;
+        let mut bench = Bench::ready(&gateway, setting);
+        assert_eq!(statuses.map(|_| bench.chat(&json!({"model": "gpt-5"})).0), statuses);
+        let totals = bench.revoke().totals;
+        assert_eq!((totals.input_tokens, totals.output_tokens, totals.unknown), (Some(most), Some(most), 0));
+    }
+}
+
+#[test]
 fn the_money_of_the_run_is_one_purse_for_all_trials() {
     let gateway = gateway();
     let purse = Arc::new(Purse::new(0.0001));
