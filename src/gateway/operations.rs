@@ -19,6 +19,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// How deep arguments may be nested: a world that keeps them, or a result that gives them back, stays readable around them.
 const ARGUMENT_LEVELS: usize = 64;
+/// What the arguments of a trial's calls may come to, refused ones too: they are kept to its end, for the verifier.
+const ARGUMENTS_IN_ALL: u64 = 32 << 20;
+/// What a value takes beside its text, in bytes: a list of small ones is many times as large in memory.
+const VALUE: u64 = 16;
 /// Refused calls that are recorded one by one; more of them are only counted, since they cost the target nothing.
 const RECORDED_REFUSALS: u64 = 200;
 
@@ -181,6 +185,10 @@ pub struct Operations {
     set: Arc<OperationSet>,
     used: BTreeMap<String, AtomicU64>,
     refused: AtomicU64,
+    /// Bytes of arguments that are kept.
+    kept: AtomicU64,
+    /// Refused calls that are not recorded.
+    unrecorded: AtomicU64,
     life: Life,
     drills: Arc<Drills>,
     /// Held for the whole of a call: calls are serial, and so are the changes that they made.
@@ -202,7 +210,8 @@ impl Operations {
         let used = plan.set.0.keys().map(|name| (name.clone(), AtomicU64::new(0))).collect();
         let earlier = vec![plan.before.clone()];
         let ledger = Ledger { world: plan.world, last: plan.before, earlier, seen: Vec::new(), lines, trouble: None };
-        Self { set: plan.set, used, refused: AtomicU64::new(0), life, drills, ledger: Mutex::new(ledger) }
+        let (refused, kept, unrecorded) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        Self { set: plan.set, used, refused, kept, unrecorded, life, drills, ledger: Mutex::new(ledger) }
     }
 
     /// What exists for the target.
@@ -212,6 +221,12 @@ impl Operations {
 
     /// One call, whatever it came over. `arguments` is what the target sent; none where that was no JSON.
     pub fn call(&self, name: &str, arguments: Option<&Value>, via: Via) -> Response {
+        if !arguments.is_none_or(|arguments| self.has_room_for(arguments)) {
+            self.unrecorded.fetch_add(1, Ordering::SeqCst);
+            let message =
+                "the arguments of all calls of one trial may have 32 MiB, with 16 bytes for each value in them";
+            return Response::error(413, "crashlab_request_too_large", message);
+        }
         match self.admit(name, arguments) {
             Ok(fitting) => self.carry_out(name, fitting, via),
             Err(response) => {
@@ -219,6 +234,13 @@ impl Operations {
                 response
             }
         }
+    }
+
+    /// Whether these arguments can be kept beside those before.
+    fn has_room_for(&self, arguments: &Value) -> bool {
+        let size = arguments.to_string().len() as u64 + VALUE * values(arguments);
+        let more = |kept: u64| Some(kept.saturating_add(size)).filter(|kept| *kept <= ARGUMENTS_IN_ALL);
+        self.kept.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
     }
 
     fn admit<'a>(&self, name: &str, arguments: Option<&'a Value>) -> Result<&'a Map<String, Value>, Response> {
@@ -272,6 +294,7 @@ impl Operations {
 
     fn record_refusal(&self, name: &str, arguments: Option<&Value>, via: Via, response: &Response) {
         if self.refused.fetch_add(1, Ordering::SeqCst) >= RECORDED_REFUSALS {
+            self.unrecorded.fetch_add(1, Ordering::SeqCst);
             return;
         }
         let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
@@ -292,7 +315,7 @@ impl Operations {
     /// how many refused calls were not recorded. The trial's life must be over, so that none starts afterwards.
     pub(super) fn finish(&self) -> (Vec<Value>, Option<String>, u64) {
         let mut ledger = self.ledger.lock().unwrap_or_else(PoisonError::into_inner);
-        let unrecorded = self.refused.load(Ordering::SeqCst).saturating_sub(RECORDED_REFUSALS);
+        let unrecorded = self.unrecorded.load(Ordering::SeqCst);
         (std::mem::take(&mut ledger.seen), ledger.trouble.clone(), unrecorded)
     }
 }
@@ -377,6 +400,15 @@ impl Ledger {
         response.put_into(&mut seen);
         self.seen.push(seen);
         self.lines.write(&line);
+    }
+}
+
+/// How many values there are in it, itself one of them.
+fn values(value: &Value) -> u64 {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(values).sum::<u64>(),
+        Value::Object(entries) => 1 + entries.values().map(values).sum::<u64>(),
+        _ => 1,
     }
 }
 

@@ -67,6 +67,21 @@ fn the_call_budget_holds_under_concurrency_and_refused_calls_cost_nothing() {
 }
 
 #[test]
+fn what_is_kept_of_all_calls_is_bounded_however_they_end() {
+    let gateway = gateway();
+    let mut bench = Bench::ready(&gateway, Setting::default());
+    // Small on the wire, and 16 bytes for each zero in memory: 9 MB.
+    let list = format!(r#"{{"a":[{}0]}}"#, "0,".repeat(500_000));
+    let statuses = ["hidden", "hidden", "hidden", "hidden", "put"].map(|name| bench.operate(name, &list).0);
+    assert_eq!(statuses, [404, 404, 404, 413, 413]);
+    assert_eq!(bench.operate("put", r#"{"a":1}"#).0, 200, "what fits is taken");
+    assert_eq!(bench.heard(), ["put"]);
+    let traffic = bench.revoke();
+    assert_eq!(traffic.operations.len(), 4);
+    assert_eq!(traffic.diagnostics, ["2 more refused operation calls are not listed"]);
+}
+
+#[test]
 fn every_call_is_kept_with_what_it_changed() {
     let gateway = gateway();
     let mut bench = Bench::ready(&gateway, Setting::default());
