@@ -3,7 +3,7 @@
 
 use super::evidence::Call;
 use super::exchange::{Admitted, Asked, Denied, End, Failure, Passed};
-use super::guard::{BodyFault, Request};
+use super::guard::{BodyFault, Request, in_turn};
 use super::trial::{Provider, ProviderDoor, Trial};
 use super::{Reply, admission, budget::Hold, dialect, disturbed, injected, price, stream};
 use crate::policy::{Dialect, FaultKind, FaultPlace};
@@ -51,7 +51,9 @@ fn admit(
     *is_read = true;
     call.request_bytes = bytes.len() as u64;
     let mut asked = Asked::default();
-    let admitted = admission::request(door, line, &request.head, &bytes, &mut asked, &trial.life);
+    let head = &request.head;
+    let judge = || admission::request(door, line, head, &bytes, &mut asked, &trial.life);
+    let admitted = in_turn(bytes.len(), judge);
     call.model = asked.model.map(|model| model.chars().take(200).collect());
     call.stream = asked.stream;
     admitted
@@ -80,6 +82,8 @@ fn struck(
         return trial.evidence.injected(&call, &passed);
     }
     call.disturbed = !kinds.is_empty();
+    // Its bytes go on; what was judged is many times as large, and nobody needs it while the provider answers.
+    admitted.body = None;
     carry_out(trial, door, &admitted, hold, call, kinds, reply);
 }
 

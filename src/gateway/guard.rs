@@ -43,6 +43,10 @@ const DRAIN_BYTES: u64 = 16 << 20;
 const PEER_CONNECTIONS: usize = 160;
 /// Connections of a run, where there are descriptors for twice as many.
 const ALL_CONNECTIONS: u64 = 4096;
+/// A body beyond this is read as JSON in its turn: lists of small values take fifty times as much memory as bytes.
+const LARGE_BODY: usize = 64 << 10;
+/// Whose turn it is.
+static TURN: Mutex<()> = Mutex::new(());
 /// Address space only: what is not touched takes no memory.
 const STACK: usize = 1 << 20;
 /// The path that relays ask at their start.
@@ -231,6 +235,12 @@ pub(super) enum BodyFault {
     TooLarge,
     /// Malformed, cut or too slow.
     Broken(String),
+}
+
+/// Does what makes JSON of a body of so many bytes; of large ones one at a time, whatever arrives at once. It must not wait.
+pub(super) fn in_turn<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+    let _turn = (bytes > LARGE_BODY).then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner));
+    work()
 }
 
 impl Request<'_> {

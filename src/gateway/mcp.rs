@@ -4,6 +4,7 @@
 //! Eras: revision 2026-07-28, where each request says its version itself, and 2025-11-25 and 2025-06-18, which begin with
 //! `initialize`. What the two share is tools; neither gets a session, a stream or a message that it did not ask for.
 
+use super::guard::in_turn;
 use super::operations::Response;
 use base64::Engine as _;
 use serde_json::{Map, Value, json};
@@ -111,7 +112,7 @@ struct Request {
 
 fn read(body: &[u8]) -> Result<Message, (u16, Option<Value>)> {
     let refuse = |code, words: &str| Err(refusal(400, None, code, words, None));
-    let Ok(value) = crate::json::parse(body) else {
+    let Ok(value) = in_turn(body.len(), || crate::json::parse(body)) else {
         return refuse(PARSE_ERROR, "the body is not one JSON value without equal keys");
     };
     let Value::Object(mut object) = value else {

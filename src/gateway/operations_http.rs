@@ -1,6 +1,6 @@
 //! Operations over HTTP: `POST /operations/NAME`; `/mcp` is another file's. Owns that form and nothing else.
 
-use super::guard::{BodyFault, Request};
+use super::guard::{BodyFault, Request, in_turn};
 use super::mcp_http;
 use super::operations::{Operations, Response, Via};
 use super::reply::Reply;
@@ -32,7 +32,7 @@ pub(super) fn serve(operations: &Operations, request: &mut Request<'_>, reply: &
             return false;
         }
     };
-    let arguments = json::parse(&bytes).ok();
+    let arguments = in_turn(bytes.len(), || json::parse(&bytes).ok());
     let response: Response = operations.call(&name, arguments.as_ref(), Via::Http);
     let (status, body) = response.http();
     let _ = reply.json(status, &body);

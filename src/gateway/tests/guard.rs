@@ -1,6 +1,7 @@
 //! Framing, peers, tokens, and what a hostile peer can hold open.
 
 use super::*;
+use crate::gateway::guard::in_turn;
 
 #[test]
 fn malformed_framing_is_answered_400_and_nothing_of_it_is_carried_out() {
@@ -231,4 +232,20 @@ fn a_target_that_waits_to_be_asked_for_its_body_is_asked() {
     assert_eq!(&asked, b"HTTP/1.1 100 Continue\r\n\r\n");
     stream.write_all(b"{}").unwrap();
     assert!(read_answer(&stream).starts_with("HTTP/1.1 200 "));
+}
+
+#[test]
+fn large_bodies_are_read_one_at_a_time_and_no_small_one_waits_for_them() {
+    let (done, turns) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        in_turn(1 << 20, || {
+            for (size, name) in [(1 << 20, "large"), (1 << 10, "small")] {
+                let done = done.clone();
+                scope.spawn(move || in_turn(size, || done.send(name)));
+            }
+            assert_eq!(turns.recv().unwrap(), "small");
+            assert!(turns.recv_timeout(Duration::from_millis(50)).is_err(), "its turn had not come");
+        });
+        assert_eq!(turns.recv().unwrap(), "large");
+    });
 }
