@@ -185,13 +185,15 @@ impl Running {
     }
 
     /// The start of a container takes its time, which is not the target's: the engine says when it was. None where the target
-    /// has ended.
+    /// ended before its time was over.
     fn time_left(&self, docker: &Docker, watch: &Watch) -> Result<Option<Duration>> {
         let state = docker.inspect_containers(&[&self.id])?.pop().context("the target's container is gone")?;
         match humantime::parse_rfc3339(&state.state.started_at) {
             Ok(started) if !state.state.started_at.starts_with("0001-") => {
-                let lived = SystemTime::now().duration_since(started).unwrap_or_default();
-                Ok(state.state.running.then(|| watch.wall_time.saturating_sub(lived)))
+                let is_running = state.state.running;
+                let so_far = || SystemTime::now().duration_since(started).unwrap_or_default();
+                let left = watch.wall_time.saturating_sub(if is_running { so_far() } else { life(&state).1 });
+                Ok(Some(left).filter(|left| is_running || left.is_zero()))
             }
             _ if self.begun.elapsed() > START => bail!("the engine did not start the target within {START:?}"),
             _ => Ok(Some(GLANCE)),

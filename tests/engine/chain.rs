@@ -42,6 +42,40 @@ fn repetitions_run_beside_each_other_and_keep_their_order() {
     assert_eq!(ran.json["cases"][0]["pass_rate"], 1.0);
 }
 
+/// Prints and sends what Python's reader of JSON stops at, by case.
+const UNREADABLE: &str = r#"
+import json, os, urllib.error, urllib.request
+
+def call(operation, body):
+    head = {"Authorization": "Bearer " + os.environ["CRASHLAB_TOKEN"], "Content-Type": "application/json"}
+    url = os.environ["CRASHLAB_URL"] + "/operations/" + operation
+    try:
+        urllib.request.urlopen(urllib.request.Request(url, body.encode(), head), timeout=60)
+    except urllib.error.HTTPError as error:
+        error.read()
+
+digits = "1" * 5000
+nested = "[" * 120 + "]" * 120
+for _ in range(10):
+    nested = "[" * 118 + json.dumps({"$serde_json::private::RawValue": nested}) + "]" * 118
+match os.environ["CRASHLAB_CASE"]:
+    case "digits":
+        print("[" + digits + "]")
+    case "nested":
+        print(nested)
+    case "argument":
+        call("refund", '{"order_id": "a", "amount_cents": ' + digits + "}")
+    case "refused":
+        call("nothing", "[" + digits + "]")
+"#;
+
+#[test]
+fn an_agent_that_failed_cannot_make_its_trial_unmeasured_by_what_it_prints_or_calls() {
+    let package = Package::new(UNREADABLE).cases(&["digits", "nested", "argument", "refused"]);
+    let ran = package.policy(json!({"operations": {"refund": {}}})).run();
+    assert_eq!(ran.json["counts"]["failed"], 4, "{}", ran.stderr);
+}
+
 #[test]
 fn operations_and_a_scripted_provider_are_the_only_ways_out() {
     let agent = r#"
